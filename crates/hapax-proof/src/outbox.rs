@@ -132,9 +132,9 @@ async fn deliver(hapax: &Hapax, port: u16, orders: &Orders) -> Result<(), String
     };
     let mut log = log(orders)?;
     loop {
-        let standing = dispatcher.standing();
-        if standing.delivered > 0 {
-            let _ = writeln!(log, "at work: {standing:?}");
+        let status = dispatcher.status();
+        if status.delivered > 0 {
+            let _ = writeln!(log, "at work: {status:?}");
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

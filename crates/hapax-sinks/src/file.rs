@@ -93,10 +93,10 @@ fn sync_name(path: &Path) -> io::Result<()> {
 }
 
 impl Sink for LinesFile {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
         let (mut lines, mut never) = (String::new(), BTreeMap::new());
-        for (nth, letter) in letters.iter().enumerate() {
-            match self.form.write(&letter.record) {
+        for (nth, delivery) in deliveries.iter().enumerate() {
+            match self.form.write(&delivery.record) {
                 Ok(Some(line)) => lines = lines + &line + "\n",
                 Ok(None) => {}
                 Err(why) => drop(never.insert(nth, why)),
@@ -105,15 +105,15 @@ impl Sink for LinesFile {
         let file = self.clone();
         let written = tokio::task::spawn_blocking(move || file.append(&lines)).await;
         let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
-        for nth in 0..letters.len() {
+        for nth in 0..deliveries.len() {
             match &written {
                 Ok(()) => match never.remove(&nth) {
-                    Some(why) => told.refused(nth, why, Retryability::Never),
-                    None => told.delivered(nth),
+                    Some(why) => acks.refused(nth, why, Retryability::Never),
+                    None => acks.delivered(nth),
                 },
                 Err(error) => {
                     let reason = format!("{}: {error}", self.path.display());
-                    told.refused(nth, reason, Retryability::SinkDown);
+                    acks.refused(nth, reason, Retryability::SinkDown);
                 }
             }
         }

@@ -17,7 +17,7 @@ use rdkafka::producer::{FutureProducer, FutureRecord};
 use tokio::sync::Semaphore;
 
 use crate::envelope;
-use crate::ordering::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_ordering_key};
 use crate::template::PathTemplate;
 
 /// A cluster that takes events.
@@ -82,8 +82,8 @@ impl Kafka {
 }
 
 impl Sink for Kafka {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        by_track(&self.inner, letters, told).await;
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        by_ordering_key(&self.inner, deliveries, acks).await;
     }
 
     fn remembers(&self) -> Option<Duration> {

@@ -15,7 +15,7 @@ use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::envelope;
-use crate::ordering::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_ordering_key};
 use crate::template::PathTemplate;
 
 /// A JetStream that takes events.
@@ -67,8 +67,8 @@ impl Nats {
 }
 
 impl Sink for Nats {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        by_track(&self.inner, letters, told).await;
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        by_ordering_key(&self.inner, deliveries, acks).await;
     }
 
     fn remembers(&self) -> Option<Duration> {

@@ -31,22 +31,25 @@ pub(crate) trait Deliver: Send + Sync + 'static {
 
 /// Delivers events, those of an ordering key in order. After a refusal nothing more of that
 /// ordering key is sent.
-pub(crate) async fn by_track(to: &Arc<impl Deliver>, letters: &[Delivery], told: &Acks) {
+pub(crate) async fn by_ordering_key(to: &Arc<impl Deliver>, deliveries: &[Delivery], acks: &Acks) {
     let mut ordering_hashes: BTreeMap<_, Vec<(usize, Arc<Record>)>> = BTreeMap::new();
-    for (nth, letter) in letters.iter().enumerate() {
-        ordering_hashes.entry(letter.ordering_hash).or_default().push((nth, letter.record.clone()));
+    for (nth, delivery) in deliveries.iter().enumerate() {
+        ordering_hashes
+            .entry(delivery.ordering_hash)
+            .or_default()
+            .push((nth, delivery.record.clone()));
     }
     let mut senders = JoinSet::new();
     for ordering_hash in ordering_hashes.into_values() {
-        let (to, told) = (to.clone(), told.clone());
+        let (to, acks) = (to.clone(), acks.clone());
         senders.spawn(async move {
             let Ok(_lane) = to.lanes().acquire().await else { return };
             for (nth, record) in ordering_hash {
                 match to.deliver(&record).await {
-                    Ok(Arrival::New) => told.delivered(nth),
-                    Ok(Arrival::Known) => told.duplicate(nth),
+                    Ok(Arrival::New) => acks.delivered(nth),
+                    Ok(Arrival::Known) => acks.duplicate(nth),
                     Err(Refusal { reason, retryability }) => {
-                        return told.refused(nth, reason, retryability);
+                        return acks.refused(nth, reason, retryability);
                     }
                 }
             }

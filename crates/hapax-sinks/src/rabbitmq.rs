@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Semaphore};
 use url::Url;
 
 use crate::envelope;
-use crate::ordering::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_ordering_key};
 use crate::template::PathTemplate;
 use confirms::Confirms;
 
@@ -147,8 +147,8 @@ fn trusted() -> Result<tokio_rustls::TlsConnector, RabbitMqError> {
 }
 
 impl Sink for RabbitMq {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        by_track(&self.inner, letters, told).await;
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        by_ordering_key(&self.inner, deliveries, acks).await;
     }
 
     fn remembers(&self) -> Option<Duration> {

@@ -12,7 +12,7 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Script, Server
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::envelope;
-use crate::ordering::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_ordering_key};
 use crate::template::PathTemplate;
 
 /// Adds the entry first: whatever fails then, the event is there, and at worst once more.
@@ -70,8 +70,8 @@ impl Redis {
 }
 
 impl Sink for Redis {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        by_track(&self.inner, letters, told).await;
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        by_ordering_key(&self.inner, deliveries, acks).await;
     }
 
     fn remembers(&self) -> Option<Duration> {

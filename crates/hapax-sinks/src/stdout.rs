@@ -11,14 +11,14 @@ use crate::envelope;
 pub struct Stdout;
 
 impl Sink for Stdout {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
         let mut out = std::io::stdout().lock();
-        for (nth, letter) in letters.iter().enumerate() {
-            if let Err(error) = writeln!(out, "{}", envelope::text(&letter.record)) {
-                told.refused(nth, format!("standard output: {error}"), Retryability::SinkDown);
+        for (nth, delivery) in deliveries.iter().enumerate() {
+            if let Err(error) = writeln!(out, "{}", envelope::text(&delivery.record)) {
+                acks.refused(nth, format!("standard output: {error}"), Retryability::SinkDown);
                 return;
             }
-            told.delivered(nth);
+            acks.delivered(nth);
         }
         let _ = out.flush();
     }

@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 
 use crate::form::Form;
 use crate::http::{Answer, Client, Reach, Unanswered, is_public, literal, retry_after};
-use crate::ordering::{Arrival, Deliver, by_track};
+use crate::ordering::{Arrival, Deliver, by_ordering_key};
 
 /// How much of an answer is read, in bytes.
 const ANSWER: usize = 64 * 1024;
@@ -125,8 +125,8 @@ impl Webhook {
 }
 
 impl Sink for Webhook {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        by_track(&self.inner, letters, told).await;
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        by_ordering_key(&self.inner, deliveries, acks).await;
     }
 
     fn remembers(&self) -> Option<Duration> {

@@ -6,11 +6,9 @@
 mod breaker;
 mod dispatcher;
 pub(crate) mod follow;
-mod pending;
 mod sink;
 mod sink_queue;
 mod telemetry;
-mod work;
 
 pub use dispatcher::{Dispatcher, DispatcherStatus};
 pub use follow::{Following, Missed};
@@ -44,10 +42,10 @@ use crate::error::Error;
 /// struct Printer;
 ///
 /// impl Sink for Printer {
-///     async fn send(&self, letters: &[Delivery], told: &Acks) {
-///         for (nth, letter) in letters.iter().enumerate() {
-///             println!("{} {}", letter.record.id, letter.record.event.payload.as_str());
-///             told.delivered(nth);
+///     async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+///         for (nth, delivery) in deliveries.iter().enumerate() {
+///             println!("{} {}", delivery.record.id, delivery.record.event.payload.as_str());
+///             acks.delivered(nth);
 ///         }
 ///     }
 /// }

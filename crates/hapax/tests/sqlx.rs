@@ -51,7 +51,7 @@ async fn sqlx_transactions_take_part() {
 
     let key = Key::derive("test.v1", &[("n", b"3")]).expect("a key");
     let (database, own) = (&server, &mut connection);
-    let told = hapax
+    let answer = hapax
         .effect(key)
         .safety(Safety::Transactional)
         .run(|claim| async move {
@@ -66,7 +66,7 @@ async fn sqlx_transactions_take_part() {
             Err::<&str, _>(Failure::not_done("overtaken"))
         })
         .await;
-    assert!(told.is_err());
+    assert!(answer.is_err());
     assert_eq!(balances(), "2");
 }
 

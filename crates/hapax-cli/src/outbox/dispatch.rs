@@ -66,10 +66,10 @@ pub(crate) async fn main(global: &Global, asked: &Dispatch) -> Result<Exit, Fail
         () = idle => {}
         () = told => {}
     }
-    let standing = dispatcher.standing();
+    let status = dispatcher.status();
     dispatcher.stop().await?;
     hapax.close().await?;
-    let (delivered, failed) = (standing.delivered, standing.failed);
+    let (delivered, failed) = (status.delivered, status.failed);
     if global.json {
         output::json(&serde_json::json!({ "delivered": delivered, "failed": failed }));
     } else {

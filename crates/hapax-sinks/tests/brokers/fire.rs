@@ -78,7 +78,7 @@ async fn until(
     holds: impl Fn(&DispatcherStatus) -> bool,
 ) {
     let wait = async {
-        while !holds(&dispatcher.standing()) {
+        while !holds(&dispatcher.status()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -86,7 +86,7 @@ async fn until(
         let error = why_not(hapax).await;
         panic!(
             "waited too long until {what}: {:?}; the last error: {error:?}",
-            dispatcher.standing()
+            dispatcher.status()
         );
     }
 }
@@ -120,10 +120,10 @@ pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTree
         })
     };
     let writers: Vec<_> = (0..DATASETS).map(writer).collect();
-    let is_down = |standing: &DispatcherStatus| !standing.down.is_empty();
+    let is_down = |status: &DispatcherStatus| !status.down.is_empty();
     let at = (&hapax, &dispatcher);
     for strike in 0..STRIKES {
-        let so_far = dispatcher.standing().delivered;
+        let so_far = dispatcher.status().delivered;
         until("events arrive", at, |now| now.delivered > so_far + BETWEEN).await;
         if strike % 2 == 0 {
             broker.kill();
@@ -142,7 +142,7 @@ pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTree
         told.insert(dataset, number);
     }
     tokio::time::timeout(LONG, dispatcher.idle()).await.expect("it comes to rest");
-    assert_eq!(dispatcher.standing().failed, 0);
+    assert_eq!(dispatcher.status().failed, 0);
     dispatcher.stop().await.expect("it stops");
     told
 }
@@ -184,6 +184,6 @@ pub(crate) async fn first_error(sink: impl Sink) -> String {
         }
     };
     let error = tokio::time::timeout(LONG, look).await.expect("it is refused");
-    assert_eq!(dispatcher.standing().delivered, 0);
+    assert_eq!(dispatcher.status().delivered, 0);
     error
 }

@@ -1,14 +1,25 @@
 //! The handle on a running dispatcher.
+//!
+//! Its [task](task) owns [buckets](ownership) of the outbox, [fetches](fetch) the due deliveries in
+//! them, [records](record) each attempt before it [sends](send) it, and records the result.
+
+mod fetch;
+mod ownership;
+mod record;
+mod send;
+mod task;
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use hapax_core::route::SinkName;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use self::task::Task;
 use super::sink::{DynSink, SinkSettings};
-use super::work::Work;
 use crate::engine::Inner;
 use crate::error::Error;
 
@@ -17,7 +28,7 @@ use crate::error::Error;
 /// Dropping it stops it too, in the background, once the deliveries in flight have ended.
 pub struct Dispatcher {
     orders: mpsc::UnboundedSender<Order>,
-    standing: watch::Receiver<DispatcherStatus>,
+    status: watch::Receiver<DispatcherStatus>,
     task: Option<JoinHandle<()>>,
 }
 
@@ -27,7 +38,7 @@ pub struct DispatcherStatus {
     /// How many of the 1,024 buckets it serves.
     pub buckets: usize,
     /// How many deliveries are in flight.
-    pub aloft: usize,
+    pub in_flight: usize,
     /// How many deliveries wait in this process.
     pub waiting: usize,
     /// How many it has delivered.
@@ -41,7 +52,8 @@ pub struct DispatcherStatus {
 }
 
 /// The orders to the dispatcher's task.
-pub(super) enum Order {
+enum Order {
+    /// To answer once it has nothing to do.
     Idle(oneshot::Sender<()>),
     Stop,
 }
@@ -52,23 +64,23 @@ impl Dispatcher {
         sinks: BTreeMap<SinkName, (Arc<dyn DynSink>, SinkSettings)>,
     ) -> Self {
         let (orders, received) = mpsc::unbounded_channel();
-        let (standing, seen) = watch::channel(DispatcherStatus::default());
-        let task = tokio::spawn(Work::new(inner, sinks, standing).run(received));
-        Self { orders, standing: seen, task: Some(task) }
+        let (updates, status) = watch::channel(DispatcherStatus::default());
+        let task = tokio::spawn(Task::new(inner, sinks, updates).run(received));
+        Self { orders, status, task: Some(task) }
     }
 
     /// Returns once every record from before the call has been delivered or given up, as far as it
     /// lies in this dispatcher's buckets.
     pub async fn idle(&self) {
-        let (done, told) = oneshot::channel();
-        if self.orders.send(Order::Idle(done)).is_ok() {
-            let _ = told.await;
+        let (answer, answered) = oneshot::channel();
+        if self.orders.send(Order::Idle(answer)).is_ok() {
+            let _ = answered.await;
         }
     }
 
     /// Its present status.
-    pub fn standing(&self) -> DispatcherStatus {
-        self.standing.borrow().clone()
+    pub fn status(&self) -> DispatcherStatus {
+        self.status.borrow().clone()
     }
 
     /// Sends nothing more, waits for deliveries in flight, records their results, and lets other
@@ -85,5 +97,20 @@ impl Dispatcher {
 impl Drop for Dispatcher {
     fn drop(&mut self) {
         let _ = self.orders.send(Order::Stop);
+    }
+}
+
+/// A step that is under way, if one is.
+type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// Waits for the end of a pending step; for ever, if there is none.
+async fn ended<T>(pending: &mut Pending<T>) -> T {
+    match pending {
+        Some(step) => {
+            let result = step.await;
+            *pending = None;
+            result
+        }
+        None => std::future::pending().await,
     }
 }

@@ -27,7 +27,7 @@ pub trait Sink: Send + Sync + 'static {
     /// Deliveries of one ordering key come in order. Once one of them was not delivered, those
     /// behind it must not be sent; simply report nothing about them. A sink that is down may refuse
     /// one delivery and leave the rest.
-    fn send(&self, letters: &[Delivery], told: &Acks) -> impl Future<Output = ()> + Send;
+    fn send(&self, deliveries: &[Delivery], acks: &Acks) -> impl Future<Output = ()> + Send;
 
     /// How long the receiver remembers ids, so that it recognises a duplicate.
     fn remembers(&self) -> Option<Duration> {
@@ -56,31 +56,39 @@ impl Default for SinkSettings {
 #[derive(Clone)]
 pub struct Acks {
     batch: u64,
-    told: mpsc::UnboundedSender<(u64, usize, Sent)>,
+    results: mpsc::UnboundedSender<Ack>,
+}
+
+/// A sink's report on one delivery of a batch.
+pub(crate) struct Ack {
+    pub(crate) batch: u64,
+    /// The delivery's position in the batch.
+    pub(crate) nth: usize,
+    pub(crate) sent: Sent,
 }
 
 impl Acks {
-    pub(crate) fn new(batch: u64, told: mpsc::UnboundedSender<(u64, usize, Sent)>) -> Self {
-        Self { batch, told }
+    pub(crate) fn new(batch: u64, results: mpsc::UnboundedSender<Ack>) -> Self {
+        Self { batch, results }
     }
 
-    /// The sink has the delivery at this place, and will not lose it.
+    /// The sink has the delivery at this position, and will not lose it.
     pub fn delivered(&self, nth: usize) {
-        self.tell(nth, Sent::Delivered { duplicate: false });
+        self.report(nth, Sent::Delivered { duplicate: false });
     }
 
     /// The sink says that it had the delivery before.
     pub fn duplicate(&self, nth: usize) {
-        self.tell(nth, Sent::Delivered { duplicate: true });
+        self.report(nth, Sent::Delivered { duplicate: true });
     }
 
     /// The delivery failed, or its result is unknown. The reason must not quote the record.
     pub fn refused(&self, nth: usize, reason: impl Into<String>, retryability: Retryability) {
-        self.tell(nth, Sent::Refused(Refusal { reason: reason.into(), retryability }));
+        self.report(nth, Sent::Refused(Refusal { reason: reason.into(), retryability }));
     }
 
-    fn tell(&self, nth: usize, sent: Sent) {
-        let _ = self.told.send((self.batch, nth, sent));
+    fn report(&self, nth: usize, sent: Sent) {
+        let _ = self.results.send(Ack { batch: self.batch, nth, sent });
     }
 }
 
@@ -88,8 +96,8 @@ impl Acks {
 pub(crate) trait DynSink: Send + Sync + 'static {
     fn send<'a>(
         &'a self,
-        letters: &'a [Delivery],
-        told: &'a Acks,
+        deliveries: &'a [Delivery],
+        acks: &'a Acks,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
     fn remembers(&self) -> Option<Duration>;
@@ -98,10 +106,10 @@ pub(crate) trait DynSink: Send + Sync + 'static {
 impl<S: Sink> DynSink for S {
     fn send<'a>(
         &'a self,
-        letters: &'a [Delivery],
-        told: &'a Acks,
+        deliveries: &'a [Delivery],
+        acks: &'a Acks,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(Sink::send(self, letters, told))
+        Box::pin(Sink::send(self, deliveries, acks))
     }
 
     fn remembers(&self) -> Option<Duration> {

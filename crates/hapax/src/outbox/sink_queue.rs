@@ -1,80 +1,62 @@
 //! The queue of one sink, in memory: which delivery is next, and which must wait.
 //!
-//! A ordering_hash is one ordering key. Its deliveries leave one after the other, or several in one batch
-//! and in order. Tracks do not wait for each other, and namespaces take turns.
+//! The deliveries of one ordering key leave one after the other, or several in one batch and in
+//! order. Ordering keys do not wait for each other, and namespaces take turns.
+//!
+//! An [`OrderingKey`] has the state of its key. The three schedules (`ready`, `waiting`, `alone`)
+//! say which key to look at next; an entry that the key's state contradicts is skipped.
+
+mod next_batch;
+mod ordering_key;
+mod results;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::time::Duration;
 
-use hapax_core::delivery::{Buckets, Next, OnExhausted, Refusal, Retryability, Sent, judge};
-use hapax_core::guard::redact;
+use hapax_core::delivery::Buckets;
 use hapax_core::name::Namespace;
 use hapax_core::outbox::OrderingKeyHash;
-use hapax_core::outcome::bounded;
 use hapax_core::route::SinkName;
 use hapax_core::time::Timestamp;
-use hapax_store::outbox::{
-    Cursor, DeliveryResult, Disposition, FetchRequest, Page, QueuedDelivery,
-};
+use hapax_store::outbox::{Cursor, FetchRequest, Page, QueuedDelivery};
 use tokio::time::Instant;
 
+use self::ordering_key::{KeyState, OrderingKey, PendingDelivery};
 use super::breaker::Breaker;
-use super::pending::{Past, PendingDelivery};
-use super::sink::{Delivery, SinkSettings};
+use super::sink::SinkSettings;
 use crate::budget::Budget;
 
-/// How many deliveries of one namespace are kept here, and of one ordering_hash.
-const LINE: usize = 8_192;
-const TRACK: usize = 1_024;
+/// How many deliveries of one namespace are kept here, and of one ordering key.
+const PER_NAMESPACE: usize = 8_192;
+const PER_KEY: usize = 1_024;
+
+/// The most deliveries of one namespace that are fetched at once.
+const PAGE: usize = 2_000;
 
 pub(super) struct SinkQueue {
     pub(super) sink: SinkName,
     settings: SinkSettings,
-    lines: BTreeMap<Namespace, Feed>,
-    ordering_hashes: HashMap<OrderingKeyHash, Queue>,
-    /// The ordering_hashes of each namespace that may leave; `turns` says which namespace is next.
+    intakes: BTreeMap<Namespace, Intake>,
+    keys: HashMap<OrderingKeyHash, OrderingKey>,
+    /// Keys that can be sent, by namespace; `turns` says which namespace is next.
     ready: HashMap<Namespace, VecDeque<OrderingKeyHash>>,
     turns: VecDeque<Namespace>,
     waiting: BTreeSet<(Instant, OrderingKeyHash)>,
-    /// Tracks whose next delivery is sent alone.
     alone: VecDeque<OrderingKeyHash>,
     /// The sequence numbers of all deliveries that are here, or were until recently.
     known: HashSet<u64>,
-    /// Feeds and sequence numbers: once a later feed has been read, the number leaves `known`.
-    leaving: VecDeque<(u64, u64)>,
-    /// Tracks that wait for an operator. Once that is durable, each with the newest look that may
-    /// not know of it.
-    parked: HashMap<OrderingKeyHash, Option<u64>>,
-    /// The failed deliveries that parked them, until that is durable.
-    parking: HashMap<u64, OrderingKeyHash>,
-    aloft: usize,
+    /// Fetches and sequence numbers: once a later fetch has ended, the number leaves `known`.
+    settled: VecDeque<(u64, u64)>,
+    in_flight: usize,
     breaker: Breaker,
     budget: Budget,
     pub(super) paused: bool,
 }
 
+/// The deliveries that were taken in from one namespace.
 #[derive(Default)]
-struct Feed {
+struct Intake {
     cursor: Cursor,
-    letters: usize,
-}
-
-struct Queue {
-    namespace: Namespace,
-    letters: VecDeque<PendingDelivery>,
-    /// How many of them are in flight, from the front.
-    aloft: usize,
-    /// Where it is listed: in `ready`, in `alone`, or in `waiting` until then.
-    listed: Option<Listed>,
-    /// Whether there are more than were taken in.
-    left_out: bool,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Listed {
-    Ready,
-    Alone,
-    Until(Instant),
+    deliveries: usize,
 }
 
 impl SinkQueue {
@@ -82,17 +64,15 @@ impl SinkQueue {
         Self {
             sink,
             settings,
-            lines: BTreeMap::new(),
-            ordering_hashes: HashMap::new(),
+            intakes: BTreeMap::new(),
+            keys: HashMap::new(),
             ready: HashMap::new(),
             turns: VecDeque::new(),
             waiting: BTreeSet::new(),
             alone: VecDeque::new(),
             known: HashSet::new(),
-            leaving: VecDeque::new(),
-            parked: HashMap::new(),
-            parking: HashMap::new(),
-            aloft: 0,
+            settled: VecDeque::new(),
+            in_flight: 0,
             breaker: Breaker::new(),
             budget: Budget::new(now),
             paused: false,
@@ -100,532 +80,197 @@ impl SinkQueue {
     }
 
     /// The same queue, empty.
-    pub(super) fn anew(&self, now: Instant) -> Self {
+    pub(super) fn emptied(&self, now: Instant) -> Self {
         Self::new(self.sink.clone(), self.settings, now)
     }
 
-    /// Adds a line for each of these namespaces.
+    /// Takes in deliveries of these namespaces, too.
     pub(super) fn serve(&mut self, namespaces: &[Namespace]) {
         for namespace in namespaces {
-            self.lines.entry(namespace.clone()).or_default();
+            self.intakes.entry(namespace.clone()).or_default();
         }
     }
 
-    /// Reads everything anew, because an operator changed something or this process gained buckets.
+    /// Fetches from the beginning, because an operator changed something or this process gained
+    /// buckets. `parked` are the keys that this look found parked.
     pub(super) fn look_anew(&mut self, parked: Vec<OrderingKeyHash>, look: u64) {
-        self.parked.retain(|_, known_by| known_by.is_none_or(|last| last >= look));
-        for ordering_hash in parked {
-            self.parked.entry(ordering_hash).or_insert(Some(0));
+        self.keys.retain(|_, key| match key.state {
+            KeyState::Parked { look: Some(last), .. } => last >= look,
+            _ => true,
+        });
+        for hash in parked {
+            let key = self.keys.get(&hash);
+            if !key.is_some_and(|key| key.is_parked() || key.in_flight() > 0) {
+                self.park(hash, 0);
+                self.parked_durably(hash, 0, 0);
+            }
         }
-        self.read_anew();
+        self.fetch_anew();
     }
 
-    /// Reads everything anew, because a pending read is lost, and with it the refills that it was to bring.
-    pub(super) fn read_anew(&mut self) {
-        self.lines.values_mut().for_each(|line| line.cursor = Cursor::default());
+    /// Fetches from the beginning, because a pending fetch is lost, and with it the refills that it
+    /// was to bring.
+    pub(super) fn fetch_anew(&mut self) {
+        self.intakes.values_mut().for_each(|intake| intake.cursor = Cursor::default());
     }
 
-    /// The lines to read next: those with room for more.
-    pub(super) fn wants(&self) -> Vec<FetchRequest> {
-        let roomy = self.lines.iter().filter(|(_, line)| line.letters < LINE / 2);
-        let line = |(namespace, line): (&Namespace, &Feed)| FetchRequest {
+    /// What to fetch next: a page of each namespace that has room.
+    pub(super) fn fetch_requests(&self) -> Vec<FetchRequest> {
+        let roomy = self.intakes.iter().filter(|(_, one)| one.deliveries < PER_NAMESPACE / 2);
+        let request = |(namespace, intake): (&Namespace, &Intake)| FetchRequest {
             sink: self.sink.clone(),
             namespace: namespace.clone(),
-            cursor: line.cursor,
+            cursor: intake.cursor,
             // Deliveries that are here already may be read again.
-            limit: line.letters + (LINE - line.letters).min(2_000),
+            limit: intake.deliveries + (PER_NAMESPACE - intake.deliveries).min(PAGE),
         };
-        roomy.map(line).collect()
+        roomy.map(request).collect()
     }
 
-    /// Takes in the deliveries that were read. Returns whether any was new.
-    pub(super) fn fed(
+    /// Takes in the deliveries of a page. Returns whether any of them was new.
+    pub(super) fn take_page(
         &mut self,
         namespace: &Namespace,
-        fed: Page,
+        page: Page,
         mine: &Buckets,
         at: (Instant, Timestamp),
     ) -> bool {
-        if let Some(line) = self.lines.get_mut(namespace) {
-            line.cursor = fed.cursor;
+        if let Some(intake) = self.intakes.get_mut(namespace) {
+            intake.cursor = page.cursor;
         }
         let mut new = false;
-        for queued in fed.deliveries {
-            new |= self.take_in(namespace, queued, mine, at);
+        for queued in page.deliveries {
+            new |= self.take(namespace, queued, mine, at);
         }
         new
     }
 
-    /// Takes in one delivery, unless it is here already, its bucket is not ours, or its ordering_hash is parked.
-    pub(super) fn take_in(
+    /// Takes in a delivery, unless it is here already, its bucket is not ours, or its key is parked.
+    fn take(
         &mut self,
         namespace: &Namespace,
         queued: QueuedDelivery,
         mine: &Buckets,
-        (now, wall): (Instant, Timestamp),
+        at: (Instant, Timestamp),
     ) -> bool {
-        let (ordering_hash, seq) = (queued.ordering_hash, queued.record.seq);
-        let foreign =
-            !mine.contains(ordering_hash.bucket()) || self.parked.contains_key(&ordering_hash);
-        if foreign || self.known.contains(&seq) {
+        let (hash, seq) = (queued.ordering_hash, queued.record.seq);
+        if !mine.contains(hash.bucket()) || self.known.contains(&seq) {
             return false;
         }
-        let queue = self.ordering_hashes.entry(ordering_hash).or_insert_with(|| Queue {
-            namespace: namespace.clone(),
-            letters: VecDeque::new(),
-            aloft: 0,
-            listed: None,
-            left_out: false,
-        });
-        if queue.left_out || queue.letters.len() >= TRACK {
-            queue.left_out = true;
+        let key = self.keys.entry(hash).or_insert_with(OrderingKey::new);
+        if key.is_parked() {
             return false;
         }
-        let letter = PendingDelivery::of(queued, (now, wall));
+        if key.left_out || key.deliveries.len() >= PER_KEY {
+            key.left_out = true;
+            return false;
+        }
         // Records of overlapping transactions may come in any order; here they are sorted.
-        let behind = queue.letters.iter().skip(queue.aloft);
-        let at = queue.aloft + behind.take_while(|other| other.record.seq < seq).count();
-        queue.letters.insert(at, letter);
+        let behind = key.deliveries.iter().skip(key.in_flight());
+        let before = behind.take_while(|other| other.record.seq < seq).count();
+        key.deliveries.insert(key.in_flight() + before, PendingDelivery::new(queued, at));
         self.known.insert(seq);
-        if let Some(line) = self.lines.get_mut(namespace) {
-            line.letters += 1;
+        if let Some(intake) = self.intakes.get_mut(namespace) {
+            intake.deliveries += 1;
         }
-        self.list(ordering_hash, now);
+        self.schedule(hash, at.0);
         true
     }
 
-    /// Tracks that have room again for deliveries that were left out, and the place these lie after.
-    pub(super) fn take_refills(&mut self) -> Vec<(OrderingKeyHash, u64)> {
-        let thin = |queue: &Queue| queue.left_out && queue.letters.len() <= TRACK / 2;
-        let ordering_hashes = self.ordering_hashes.iter_mut().filter(|(_, queue)| thin(queue));
-        let refill = ordering_hashes.map(|(ordering_hash, queue)| {
-            queue.left_out = false;
-            (*ordering_hash, queue.letters.back().map_or(0, |letter| letter.record.seq))
+    /// Keys that have room again for deliveries that were left out, and the place these lie after.
+    pub(super) fn refill_requests(&mut self) -> Vec<(OrderingKeyHash, u64)> {
+        let thin = |key: &OrderingKey| key.left_out && key.deliveries.len() <= PER_KEY / 2;
+        let keys = self.keys.iter_mut().filter(|(_, key)| thin(key));
+        let request = keys.map(|(hash, key)| {
+            key.left_out = false;
+            (*hash, key.deliveries.back().map_or(0, |last| last.record.seq))
         });
-        refill.collect()
+        request.collect()
     }
 
-    /// Takes in deliveries that were left out of a ordering_hash. There are more if these are as many as were asked for.
-    pub(super) fn refilled(
+    /// Takes in deliveries of a key that were left out. There are more if `requested` came.
+    pub(super) fn take_refill(
         &mut self,
-        ordering_hash: OrderingKeyHash,
+        hash: OrderingKeyHash,
         deliveries: Vec<QueuedDelivery>,
-        asked: usize,
+        requested: usize,
         mine: &Buckets,
         at: (Instant, Timestamp),
     ) {
-        let more = deliveries.len() == asked;
+        let more = deliveries.len() == requested;
         for queued in deliveries {
             let namespace = queued.record.name.namespace.clone();
-            self.take_in(&namespace, queued, mine, at);
+            self.take(&namespace, queued, mine, at);
         }
-        if let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) {
-            queue.left_out |= more;
+        if let Some(key) = self.keys.get_mut(&hash).filter(|key| !key.is_parked()) {
+            key.left_out |= more;
         }
-        self.list(ordering_hash, at.0);
+        self.schedule(hash, at.0);
     }
 
-    /// The deliveries of the next batch, ordering_hashes in turns and each in order. Deliveries that are not
-    /// tried any more are added to `given_up`.
-    pub(super) fn put_batch(
-        &mut self,
-        now: Instant,
-        given_up: &mut Vec<DeliveryResult>,
-    ) -> Vec<Delivery> {
-        while let Some((due, ordering_hash)) =
-            self.waiting.first().copied().filter(|(due, _)| *due <= now)
-        {
-            self.waiting.remove(&(due, ordering_hash));
-            if let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) {
-                queue.listed = None;
-                self.list(ordering_hash, now);
-            }
-        }
-        if self.paused {
-            return Vec::new();
-        }
-        let room = self.settings.window.saturating_sub(self.aloft).min(self.settings.batch);
-        let mut room = self.breaker.admits(now, room);
-        if let Some(ordering_hash) = self.alone.pop_front() {
-            // It waits until nothing else is in flight, and keeps all other ordering_hashes from leaving until then.
-            match self.aloft {
-                0 => self.list_first(ordering_hash),
-                _ => {
-                    self.alone.push_front(ordering_hash);
-                    room = 0;
-                }
-            }
-        }
-        let mut letters = Vec::new();
-        let mut put_off = Vec::new();
-        while letters.len() < room
-            && let Some(namespace) = self.turns.pop_front()
-        {
-            let Some(ordering_hash) = self.ready.get_mut(&namespace).and_then(VecDeque::pop_front)
-            else {
-                self.ready.remove(&namespace);
-                continue;
-            };
-            self.turns.push_back(namespace);
-            let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { continue };
-            queue.listed = None;
-            let attempts = self.settings.policy.attempts;
-            let Some(past) = queue.letters.front().map(|letter| letter.past(attempts)) else {
-                continue;
-            };
-            match past {
-                Past::Refused if !self.breaker.is_open() && !self.budget.retry(now) => {
-                    put_off.push((ordering_hash, Duration::from_millis(200)));
-                    continue;
-                }
-                Past::Suspect if self.aloft > 0 || !letters.is_empty() => {
-                    queue.listed = Some(Listed::Alone);
-                    self.alone.push_back(ordering_hash);
-                    continue;
-                }
-                Past::Barred => {
-                    given_up.extend(self.give_up(ordering_hash, now));
-                    continue;
-                }
-                Past::Deadly if self.settings.policy.on_exhausted != OnExhausted::Block => {
-                    given_up.extend(self.give_up(ordering_hash, now));
-                    continue;
-                }
-                _ => {}
-            }
-            let clean = past == Past::Clean;
-            // A delivery that failed before leaves without those behind it: it may fail again.
-            let most = if clean { room - letters.len() } else { 1 };
-            let with = |letter: &&PendingDelivery| {
-                !clean || letter.past(attempts) == Past::Clean && letter.due <= now
-            };
-            let leaving = queue.letters.iter().take(most).take_while(with);
-            let before = letters.len();
-            letters.extend(leaving.map(|letter| Delivery {
-                record: letter.record.clone(),
-                ordering_hash,
-                attempt: letter.tried + 1,
-            }));
-            queue.aloft = letters.len() - before;
-            if past != Past::Refused {
-                self.budget.first(queue.aloft);
-            }
-            if past == Past::Suspect {
-                break;
-            }
-        }
-        for (ordering_hash, pause) in put_off {
-            self.wait(ordering_hash, now + pause);
-        }
-        if !letters.is_empty() {
-            self.breaker.sends();
-        }
-        self.aloft += letters.len();
-        letters
-    }
-
-    /// The result of a delivery, to be recorded. `None` if there is nothing to record.
-    pub(super) fn landed(
-        &mut self,
-        letter: &Delivery,
-        sent: &Sent,
-        now: Instant,
-        dice: u64,
-    ) -> Option<DeliveryResult> {
-        let aloft = |one: &&PendingDelivery| one.record.seq == letter.record.seq;
-        let queue = self.ordering_hashes.get(&letter.ordering_hash)?;
-        queue.letters.iter().take(queue.aloft).find(aloft)?;
-        match sent {
-            Sent::Delivered { .. } => self.breaker.answered(),
-            Sent::Refused(refusal) if refusal.retryability == Retryability::SinkDown => {
-                let knew = self.breaker.is_open();
-                self.breaker.down(now, dice);
-                if self.breaker.is_open() && !knew {
-                    let reason = redact(&refusal.reason);
-                    tracing::warn!(name: "sink_down", sink = %self.sink, reason, "a sink is down and left alone");
-                }
-            }
-            Sent::Refused(_) => self.breaker.answered(),
-            Sent::Held => {}
-        }
-        self.became(letter, sent, now, dice)
-    }
-
-    /// The same for a delivery that may not have been sent, so that it says nothing about the sink.
-    fn became(
-        &mut self,
-        letter: &Delivery,
-        sent: &Sent,
-        now: Instant,
-        dice: u64,
-    ) -> Option<DeliveryResult> {
-        let seq = letter.record.seq;
-        let queue = self.ordering_hashes.get_mut(&letter.ordering_hash)?;
-        let at = queue.letters.iter().take(queue.aloft).position(|one| one.record.seq == seq)?;
-        let PendingDelivery { transaction, row, .. } = queue.letters[at];
-        let policy = &self.settings.policy;
-        let next = judge(policy, letter.attempt, sent, self.breaker.is_open(), dice);
-        let disposition = match (sent, next) {
-            (Sent::Delivered { duplicate }, _) => Disposition::Delivered { duplicate: *duplicate },
-            (Sent::Held, _) => {
-                self.ground(letter.ordering_hash, now);
-                return None;
-            }
-            (Sent::Refused(refusal), Next::Fail { park }) => {
-                Disposition::Failed { error: bounded(redact(&refusal.reason)), park }
-            }
-            (Sent::Refused(refusal), Next::Again { ms }) => {
-                Disposition::Again { in_ms: ms, error: bounded(redact(&refusal.reason)) }
-            }
-            (Sent::Refused(_), Next::Done) => return None,
-        };
-        match &disposition {
-            Disposition::Delivered { .. } => {
-                queue.letters.remove(at);
-                queue.aloft -= 1;
-                self.gone(letter.ordering_hash, 1, 1);
-            }
-            Disposition::Again { in_ms, .. } => {
-                let one = &mut queue.letters[at];
-                (one.tried, one.refused, one.row) = (letter.attempt, true, 0);
-                one.due = now + Duration::from_millis(*in_ms);
-                self.ground(letter.ordering_hash, now);
-            }
-            Disposition::Failed { park: false, .. } => {
-                queue.letters.remove(at);
-                queue.aloft -= 1;
-                self.gone(letter.ordering_hash, 1, 1);
-                self.ground(letter.ordering_hash, now);
-            }
-            Disposition::Failed { park: true, .. } => {
-                let (letters, aloft) = (queue.letters.len(), queue.aloft);
-                for other in queue.letters.iter().filter(|other| other.record.seq != seq) {
-                    self.known.remove(&other.record.seq);
-                }
-                self.parked.insert(letter.ordering_hash, None);
-                self.parking.insert(seq, letter.ordering_hash);
-                self.gone(letter.ordering_hash, letters, aloft);
-                self.ordering_hashes.remove(&letter.ordering_hash);
-            }
-        }
-        self.list(letter.ordering_hash, now);
-        let (sink, tried) = (self.sink.clone(), letter.attempt);
-        let namespace = letter.record.name.namespace.clone();
-        Some(DeliveryResult { sink, namespace, transaction, row, seq, tried, disposition })
-    }
-
-    /// The remaining deliveries of a ordering_hash's batch are not in flight any more.
-    fn ground(&mut self, ordering_hash: OrderingKeyHash, now: Instant) {
-        if let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) {
-            self.aloft -= std::mem::take(&mut queue.aloft);
-            self.list(ordering_hash, now);
-        }
-    }
-
-    fn gone(&mut self, ordering_hash: OrderingKeyHash, letters: usize, aloft: usize) {
-        self.aloft -= aloft;
-        if let Some(queue) = self.ordering_hashes.get(&ordering_hash)
-            && let Some(line) = self.lines.get_mut(&queue.namespace)
-        {
-            line.letters -= letters;
-        }
-    }
-
-    /// The result of a delivery is durable. The newest feed and the newest look may have begun before that.
-    pub(super) fn settled(&mut self, seq: u64, feed: u64, look: u64) {
-        self.leaving.push_back((feed, seq));
-        if let Some(ordering_hash) = self.parking.remove(&seq) {
-            self.parked.insert(ordering_hash, Some(look));
-        }
-    }
-
-    /// This feed was read: it includes everything that was durable when it began.
-    pub(super) fn read(&mut self, feed: u64) {
-        while self.leaving.front().is_some_and(|(last, _)| *last < feed) {
-            if let Some((_, seq)) = self.leaving.pop_front() {
+    /// This fetch has ended: it brought everything that was durable when it began.
+    pub(super) fn fetched(&mut self, fetch: u64) {
+        while self.settled.front().is_some_and(|(last, _)| *last < fetch) {
+            if let Some((_, seq)) = self.settled.pop_front() {
                 self.known.remove(&seq);
             }
         }
     }
 
-    /// Gives up the first delivery of a ordering_hash: its dispatchers died of it, or a guard bars it.
-    fn give_up(&mut self, ordering_hash: OrderingKeyHash, now: Instant) -> Option<DeliveryResult> {
-        let queue = self.ordering_hashes.get_mut(&ordering_hash)?;
-        let letter = queue.letters.front()?;
-        let barred = letter.barred.clone();
-        let letter =
-            Delivery { record: letter.record.clone(), ordering_hash, attempt: letter.tried };
-        queue.aloft = 1;
-        self.aloft += 1;
-        let died = "whoever tried to deliver it ended before it could say what became of it";
-        let reason = match barred {
-            Some(against) => {
-                tracing::warn!(name: "event_barred", sink = %self.sink, outbox_id = %letter.record.id, against, "an event must not leave");
-                format!("it must not leave: {against}")
-            }
-            None => died.to_owned(),
-        };
-        let sent = Sent::Refused(Refusal { reason, retryability: Retryability::Never });
-        self.became(&letter, &sent, now, 0)
-    }
-
-    /// Puts a ordering_hash before all others.
-    fn list_first(&mut self, ordering_hash: OrderingKeyHash) {
-        let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { return };
-        queue.listed = Some(Listed::Ready);
-        let namespace = queue.namespace.clone();
-        self.ready.entry(namespace.clone()).or_default().push_front(ordering_hash);
-        self.turns.push_front(namespace);
-    }
-
-    /// Lists a ordering_hash where it belongs.
-    fn list(&mut self, ordering_hash: OrderingKeyHash, now: Instant) {
-        let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { return };
-        if queue.aloft > 0 || matches!(queue.listed, Some(Listed::Ready | Listed::Alone)) {
-            return;
-        }
-        match queue.letters.front() {
-            None if queue.left_out => {}
-            None => {
-                self.ordering_hashes.remove(&ordering_hash);
-            }
-            Some(letter) if letter.due > now => {
-                let due = letter.due;
-                self.wait(ordering_hash, due);
-            }
-            Some(_) => {
-                if let Some(Listed::Until(due)) = queue.listed.replace(Listed::Ready) {
-                    self.waiting.remove(&(due, ordering_hash));
-                }
-                let namespace = queue.namespace.clone();
-                let ready = self.ready.entry(namespace.clone()).or_default();
-                ready.push_back(ordering_hash);
-                if !self.turns.contains(&namespace) {
-                    self.turns.push_back(namespace);
-                }
-            }
-        }
-    }
-
-    fn wait(&mut self, ordering_hash: OrderingKeyHash, until: Instant) {
-        let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { return };
-        if let Some(Listed::Until(before)) = queue.listed.replace(Listed::Until(until)) {
-            self.waiting.remove(&(before, ordering_hash));
-        }
-        self.waiting.insert((until, ordering_hash));
-    }
-
-    /// Drops everything outside these buckets that is not in flight. Returns whether nothing there is in flight.
+    /// Drops everything outside these buckets that is not in flight. Returns whether nothing there
+    /// is in flight.
     pub(super) fn shed(&mut self, keep: &Buckets) -> bool {
-        let outside = |ordering_hash: &OrderingKeyHash| !keep.contains(ordering_hash.bucket());
-        let ordering_hashes: Vec<OrderingKeyHash> =
-            self.ordering_hashes.keys().copied().filter(outside).collect();
+        let outside = |hash: &OrderingKeyHash| !keep.contains(hash.bucket());
+        let hashes: Vec<OrderingKeyHash> = self.keys.keys().copied().filter(outside).collect();
         let mut clear = true;
-        for ordering_hash in ordering_hashes {
-            let Some(queue) = self.ordering_hashes.get_mut(&ordering_hash) else { continue };
-            let aloft = queue.aloft;
-            let dropped: Vec<_> = queue.letters.drain(aloft..).collect();
-            for letter in &dropped {
-                self.known.remove(&letter.record.seq);
-            }
-            if let Some(Listed::Until(due)) = queue.listed.take() {
-                self.waiting.remove(&(due, ordering_hash));
-            }
-            self.gone(ordering_hash, dropped.len(), 0);
-            if aloft == 0 {
-                self.ordering_hashes.remove(&ordering_hash);
-            }
-            clear &= aloft == 0;
+        for hash in hashes {
+            let in_flight = self.keys.get(&hash).map_or(0, OrderingKey::in_flight);
+            self.drop_deliveries(hash, in_flight);
+            clear &= in_flight == 0;
         }
-        for ready in self.ready.values_mut() {
-            ready.retain(|ordering_hash| !outside(ordering_hash));
-        }
-        self.alone.retain(|ordering_hash| !outside(ordering_hash));
         clear
     }
 
-    /// When a delivery may be sent that may not be sent now.
-    pub(super) fn next(&self) -> Option<Instant> {
+    /// Drops the deliveries of a key behind the first `keep`. A key without deliveries goes too,
+    /// unless it is parked.
+    fn drop_deliveries(&mut self, hash: OrderingKeyHash, keep: usize) {
+        let Some(key) = self.keys.get_mut(&hash) else { return };
+        key.left_out = false;
+        for dropped in key.deliveries.drain(keep..) {
+            self.known.remove(&dropped.record.seq);
+            if let Some(intake) = self.intakes.get_mut(&dropped.record.name.namespace) {
+                intake.deliveries -= 1;
+            }
+        }
+        if key.deliveries.is_empty() && !key.is_parked() {
+            self.keys.remove(&hash);
+        }
+    }
+
+    /// When a delivery can be sent that cannot be sent now.
+    pub(super) fn next_due(&self) -> Option<Instant> {
         let due = self.waiting.first().map(|(due, _)| *due);
-        let breaker = self.breaker.next();
-        [due, breaker].into_iter().flatten().min()
+        [due, self.breaker.next()].into_iter().flatten().min()
     }
 
     /// Whether nothing is in flight, and nothing waits that could be sent without an operator.
     pub(super) fn is_empty(&self) -> bool {
-        self.aloft == 0 && self.ordering_hashes.is_empty()
+        self.in_flight == 0 && self.keys.values().all(OrderingKey::is_parked)
     }
 
-    pub(super) fn aloft(&self) -> usize {
-        self.aloft
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
     }
 
     pub(super) fn is_down(&self) -> bool {
         self.breaker.is_open()
     }
 
-    pub(super) fn letters(&self) -> usize {
-        self.lines.values().map(|line| line.letters).sum()
+    /// How many deliveries are here.
+    pub(super) fn len(&self) -> usize {
+        self.intakes.values().map(|intake| intake.deliveries).sum()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use hapax_core::key::Key;
-    use hapax_core::name::Name;
-    use hapax_core::outbox::{Event, OutboxId, Payload, Record};
-    use hapax_store::outbox::GuardCheck;
-
-    fn queued(seq: u64) -> QueuedDelivery {
-        let name = Name { namespace: Namespace::default(), key: Key::from_bytes([1; 32]) };
-        let event = Event::new("e", "flow", Payload::parse(b"1").unwrap());
-        let id = OutboxId::from_bytes([0; 16]);
-        let record = Record { id, seq, name, ordinal: 0, event, created: Timestamp(0) };
-        let ordering_hash = record.ordering_hash();
-        let (guards, due) = (GuardCheck::Passed, Timestamp(0));
-        QueuedDelivery {
-            record,
-            ordering_hash,
-            transaction: 0,
-            row: 0,
-            tried: 0,
-            refused: false,
-            guards,
-            due,
-        }
-    }
-
-    /// Proves O-4: deliveries left out of a long backlog are not passed over when the read that was
-    /// to bring them is lost.
-    #[test]
-    fn a_lost_read_passes_nothing_over() {
-        let now = Instant::now();
-        let sink = SinkName::new("s").unwrap();
-        let mut desk = SinkQueue::new(sink, SinkSettings { batch: 600, ..Default::default() }, now);
-        desk.serve(&[Namespace::default()]);
-        let feed = |desk: &mut SinkQueue, seqs: std::ops::Range<u64>| {
-            let cursor = Cursor { seq: seqs.end - 1, ..Cursor::default() };
-            let fed = Page { deliveries: seqs.map(queued).collect(), cursor, more: false };
-            desk.fed(&Namespace::default(), fed, &Buckets::all(), (now, Timestamp(0)))
-        };
-        feed(&mut desk, 1..2_001);
-        let letters = desk.put_batch(now, &mut Vec::new());
-        for letter in &letters {
-            desk.landed(letter, &Sent::Delivered { duplicate: false }, now, 0);
-        }
-        assert_eq!(desk.take_refills().len(), 1);
-        desk.read_anew();
-        assert_eq!(desk.wants()[0].cursor, Cursor::default(), "it begins at the beginning");
-        feed(&mut desk, 601..2_101);
-        let mut sent = Vec::new();
-        for _ in 0..2 {
-            for letter in desk.put_batch(now, &mut Vec::new()) {
-                desk.landed(&letter, &Sent::Delivered { duplicate: false }, now, 0);
-                sent.push(letter.record.seq);
-            }
-        }
-        assert_eq!(sent, (601..601 + sent.len() as u64).collect::<Vec<_>>());
-        assert!(sent.len() >= 1_000, "{}", sent.len());
-    }
-}
+mod tests;

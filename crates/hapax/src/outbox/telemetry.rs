@@ -8,17 +8,17 @@ use hapax_store::outbox::Disposition;
 use super::sink::{Delivery, DynSink, SinkSettings};
 
 /// Logs one line for each try.
-pub(super) fn tell(sink: &SinkName, letter: &Delivery, disposition: &Disposition) {
+pub(super) fn log(sink: &SinkName, delivery: &Delivery, disposition: &Disposition) {
     let (status, duplicate, error) = match disposition {
         Disposition::Delivered { duplicate } => ("success", *duplicate, ""),
         Disposition::Again { error, .. } => ("failure", false, error.as_str()),
         Disposition::Failed { error, .. } => ("failed", false, error.as_str()),
     };
-    let record = &letter.record;
+    let record = &delivery.record;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_millis() as i64);
     if let Disposition::Failed { error, .. } = disposition {
-        tracing::warn!(name: "event_given_up", %sink, outbox_id = %record.id, error, "an event was given up");
+        tracing::warn!(name: "event_given_up", %sink, outbox_id = %record.id, error, "an event was given up after its last attempt");
     }
     tracing::debug!(
         target: "hapax::dispatch",
@@ -27,7 +27,7 @@ pub(super) fn tell(sink: &SinkName, letter: &Delivery, disposition: &Disposition
         pipeline_id = record.event.pipeline.as_deref().unwrap_or_default(),
         event_name = record.event.name,
         dispatch_status = status,
-        attempt = letter.attempt,
+        attempt = delivery.attempt,
         latency_ms = now - record.created.0,
         duplicate_detected = duplicate,
         error,

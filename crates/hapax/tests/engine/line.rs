@@ -105,8 +105,8 @@ async fn a_dropped_call_is_reported_until_the_store_answers() {
 #[tokio::test(start_paused = true)]
 async fn an_outcome_is_recorded_after_its_caller_gave_up() {
     let (line, hapax) = Line::new(Trouble::Lost(u32::MAX));
-    let told = hapax.effect(key(1)).run(|_| async { ok("done") }).await;
-    assert!(matches!(told, Err(Error::Store(_))), "{told:?}");
+    let answer = hapax.effect(key(1)).run(|_| async { ok("done") }).await;
+    assert!(matches!(answer, Err(Error::Store(_))), "{answer:?}");
     assert_eq!(state(&hapax, 1).await, Some(StateName::Running));
     *line.trouble.lock().unwrap() = Trouble::None;
     becomes(&hapax, 1, StateName::Succeeded).await;
@@ -212,11 +212,11 @@ async fn a_decision_before_the_answer_is_what_the_caller_gets() {
         let seen = operator.show(key(1)).await.unwrap().expect("a record").seen();
         operator.resolve(key(1), seen, resolution, "ada", "seen").await.expect("it is decided");
         go.notify_one();
-        let told = match caller.await.unwrap() {
+        let answer = match caller.await.unwrap() {
             Ok(done) => String::from_utf8_lossy(done.body().expect("a body")).into_owned(),
             Err(error) => error.to_string(),
         };
-        assert_eq!(told, expected);
+        assert_eq!(answer, expected);
     }
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
@@ -225,8 +225,8 @@ async fn a_decision_before_the_answer_is_what_the_caller_gets() {
     arrived.notified().await;
     reset(&line.other_node(), 1).await;
     go.notify_one();
-    let told = caller.await.unwrap();
-    assert!(matches!(told, Err(Error::Fenced(_))), "{told:?}");
+    let answer = caller.await.unwrap();
+    assert!(matches!(answer, Err(Error::Fenced(_))), "{answer:?}");
 }
 
 /// Proves K-18: a holder that cannot renew its lease stops transactional and reconcilable work by its own clock,
@@ -253,8 +253,8 @@ async fn a_holder_that_is_cut_off_stops_by_its_own_clock() {
     });
     let opaque = tokio::spawn(opaque);
     for one in stopped {
-        let told: Result<hapax::Done, Error> = one.await.unwrap();
-        assert!(matches!(told, Err(Error::LeaseLost)), "{told:?}");
+        let answer: Result<hapax::Done, Error> = one.await.unwrap();
+        assert!(matches!(answer, Err(Error::LeaseLost)), "{answer:?}");
         assert!(since.elapsed() < term, "{:?}", since.elapsed());
     }
     assert_eq!(opaque.await.unwrap().unwrap().body(), Some(&b"done"[..]));

@@ -20,7 +20,7 @@ struct Shelf(Arc<Inside>);
 
 #[derive(Default)]
 struct Inside {
-    letters: Mutex<Vec<(String, u64)>>,
+    arrived: Mutex<Vec<(String, u64)>>,
     tries: AtomicUsize,
     /// Datasets that it refuses, and why.
     refuses: Mutex<HashMap<String, Retryability>>,
@@ -29,12 +29,12 @@ struct Inside {
 }
 
 impl Shelf {
-    fn letters(&self) -> Vec<(String, u64)> {
-        self.0.letters.lock().expect("no panic").clone()
+    fn arrived(&self) -> Vec<(String, u64)> {
+        self.0.arrived.lock().expect("no panic").clone()
     }
 
     fn of(&self, dataset: &str) -> Vec<u64> {
-        self.letters().into_iter().filter(|(d, _)| d == dataset).map(|(_, n)| n).collect()
+        self.arrived().into_iter().filter(|(d, _)| d == dataset).map(|(_, n)| n).collect()
     }
 
     fn refuse(&self, dataset: &str, retryability: Option<Retryability>) {
@@ -53,7 +53,7 @@ impl Shelf {
         let look = async {
             loop {
                 let came = self.0.came.notified();
-                if self.letters().len() >= count {
+                if self.arrived().len() >= count {
                     return;
                 }
                 came.await;
@@ -65,28 +65,28 @@ impl Shelf {
 }
 
 impl Sink for Shelf {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
         let mut stuck = Vec::new();
-        for (nth, letter) in letters.iter().enumerate() {
-            if stuck.contains(&letter.ordering_hash) {
+        for (nth, delivery) in deliveries.iter().enumerate() {
+            if stuck.contains(&delivery.ordering_hash) {
                 continue;
             }
             self.0.tries.fetch_add(1, Ordering::SeqCst);
-            let event = &letter.record.event;
+            let event = &delivery.record.event;
             let retryability = match self.0.down.load(Ordering::SeqCst) {
                 true => Some(Retryability::SinkDown),
                 false => self.0.refuses.lock().expect("no panic").get(&event.dataset).copied(),
             };
             match retryability {
                 Some(retryability) => {
-                    stuck.push(letter.ordering_hash);
-                    told.refused(nth, "the shelf is full", retryability);
+                    stuck.push(delivery.ordering_hash);
+                    acks.refused(nth, "the shelf is full", retryability);
                 }
                 None => {
                     let n = event.payload.as_str().parse().expect("a number");
-                    let letter = (event.dataset.clone(), n);
-                    self.0.letters.lock().expect("no panic").push(letter);
-                    told.delivered(nth);
+                    let arrived = (event.dataset.clone(), n);
+                    self.0.arrived.lock().expect("no panic").push(arrived);
+                    acks.delivered(nth);
                     self.0.came.notify_one();
                 }
             }
@@ -152,7 +152,7 @@ async fn events_arrive_in_order_and_once() {
     assert_eq!(records.len(), 80);
     assert!(records.iter().all(|found| found.status == Status::Dispatched));
     assert!(hapax.record(records[7].record.id).await.unwrap().is_some());
-    assert_eq!(dispatcher.standing().delivered, 80);
+    assert_eq!(dispatcher.status().delivered, 80);
     dispatcher.stop().await.unwrap();
     // Events without a dispatcher wait, and are not lost.
     emit(&hapax, 41, &["flow"]).await;
@@ -205,7 +205,7 @@ async fn a_permanent_refusal_fails_at_once_and_may_be_skipped() {
     emit(&hapax, 1, &["flow"]).await;
     idle(&dispatcher).await;
     assert_eq!(shelf.of("flow"), [1]);
-    assert_eq!(dispatcher.standing().failed, 1);
+    assert_eq!(dispatcher.status().failed, 1);
 }
 
 /// Proves O-6: an effect whose event has no route is not recorded as done.
@@ -213,15 +213,15 @@ async fn a_permanent_refusal_fails_at_once_and_may_be_skipped() {
 async fn an_event_without_a_route_is_refused() {
     let dir = Dir::new();
     let hapax = dir.open().await;
-    let told = hapax
+    let answer = hapax
         .effect(key(1))
         .run(|claim| async move {
             claim.emit(event("flow", 1))?;
             ok("not acknowledged")
         })
         .await;
-    assert!(matches!(told, Err(Error::Store(_))), "{told:?}");
-    assert!(told.unwrap_err().to_string().contains("no route"));
+    assert!(matches!(answer, Err(Error::Store(_))), "{answer:?}");
+    assert!(answer.unwrap_err().to_string().contains("no route"));
     assert_eq!(state(&hapax, 1).await, Some(StateName::Indeterminate));
 }
 
@@ -265,7 +265,7 @@ async fn dispatchers_share_the_work() {
     let first = dispatcher(&one, &shelves[0], Policy::default()).await;
     let second = dispatcher(&two, &shelves[1], Policy::default()).await;
     let look = async {
-        while first.standing().buckets != 512 || second.standing().buckets != 512 {
+        while first.status().buckets != 512 || second.status().buckets != 512 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -277,7 +277,7 @@ async fn dispatchers_share_the_work() {
     }
     idle(&first).await;
     idle(&second).await;
-    let both = [shelves[0].letters(), shelves[1].letters()];
+    let both = [shelves[0].arrived(), shelves[1].arrived()];
     assert!(!both[0].is_empty() && !both[1].is_empty());
     for dataset in &datasets {
         let halves = shelves.each_ref().map(|shelf| shelf.of(dataset));
@@ -303,7 +303,7 @@ async fn a_paused_sink_gets_nothing() {
     idle(&dispatcher).await;
     assert!(hapax.pause(&sink, true).await.unwrap());
     let look = async {
-        while dispatcher.standing().paused.is_empty() {
+        while dispatcher.status().paused.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -340,17 +340,17 @@ async fn a_sink_that_is_down_is_not_stormed() {
     minute(0).await;
     idle(&dispatcher).await;
     let steady = shelf.tries();
-    assert_eq!((steady, shelf.letters().len()), (600, 600));
+    assert_eq!((steady, shelf.arrived().len()), (600, 600));
     shelf.0.down.store(true, Ordering::SeqCst);
     let down = minute(600).await;
     assert!(down * 10 <= steady * 11, "{down} tries while down, {steady} before");
-    assert_eq!(dispatcher.standing().down.len(), 1);
+    assert_eq!(dispatcher.status().down.len(), 1);
     shelf.0.down.store(false, Ordering::SeqCst);
     shelf.has(1200).await;
-    assert_eq!(dispatcher.standing().failed, 0);
+    assert_eq!(dispatcher.status().failed, 0);
     for lane in 0..50 {
-        let told = shelf.of("flow").into_iter().filter(|n| n % 50 == lane);
-        assert!(told.is_sorted());
+        let arrived = shelf.of("flow").into_iter().filter(|n| n % 50 == lane);
+        assert!(arrived.is_sorted());
     }
 }
 
@@ -430,13 +430,13 @@ async fn each_try_is_told_with_its_fields() {
     let dispatcher = dispatcher(&hapax, &shelf, hasty(OnExhausted::Skip)).await;
     emit(&hapax, 1, &["rain", "flow"]).await;
     idle(&dispatcher).await;
-    let told = telemetry.0.lock().unwrap().clone();
-    assert_eq!(told.len(), 2);
+    let lines = telemetry.0.lock().unwrap().clone();
+    assert_eq!(lines.len(), 2);
     let records =
         hapax.records(RecordFilter { limit: 9, ..RecordFilter::default() }).await.unwrap();
     for (status, dataset) in [("success", "rain"), ("failed", "flow")] {
         let record = records.iter().find(|found| found.record.event.dataset == dataset).unwrap();
-        let line = told.iter().find(|line| line["dispatch_status"] == status).unwrap();
+        let line = lines.iter().find(|line| line["dispatch_status"] == status).unwrap();
         assert_eq!(line["outbox_id"], record.record.id.to_string());
         assert_eq!((&*line["event_name"], &*line["attempt"]), ("counted", "1"));
         assert_eq!(line["duplicate_detected"], "false");

@@ -57,8 +57,8 @@ async fn waiters_elsewhere_are_told_the_same_error() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     fail.notify_one();
-    for told in [leader.await, waiter.await, behind.await] {
-        let Err(Error::Failed { reason }) = told.unwrap() else { panic!("it failed") };
+    for answer in [leader.await, waiter.await, behind.await] {
+        let Err(Error::Failed { reason }) = answer.unwrap() else { panic!("it failed") };
         assert_eq!(reason, "the model is down");
     }
     let later = there.effect(key(1)).share_failures().run(|_| async { ok("mine") }).await.unwrap();
@@ -93,8 +93,8 @@ async fn a_change_is_heard_of_everywhere_before_it_returns() {
     assert_ne!((here.stamp(), there.stamp()), (Some(mine), Some(theirs)));
     assert_ne!(there.stamp(), Some(theirs));
     finish.notify_one();
-    let told = late.await.unwrap();
-    assert!(matches!(told, Err(Error::Store(StoreError::Superseded(_)))), "{told:?}");
+    let answer = late.await.unwrap();
+    assert!(matches!(answer, Err(Error::Store(StoreError::Superseded(_)))), "{answer:?}");
     assert_eq!(
         here.indexed_results(ResultFilter { limit: 9, ..ResultFilter::default() }).await.unwrap(),
         []

@@ -80,8 +80,8 @@ async fn a_stale_holder_is_fenced_also_in_its_own_transaction() {
     stale.runs().await;
     let effect = hapax.effect(key(1)).safety(Safety::Transactional).wait(LONG);
     assert_eq!(effect.run(|_| async { ok("fresh") }).await.unwrap().how, How::Executed);
-    let told = stale.wakes();
-    assert!(matches!(told, Err(Error::Fenced(_))), "{told:?}");
+    let answer = stale.wakes();
+    assert!(matches!(answer, Err(Error::Fenced(_))), "{answer:?}");
     let db = hapax.connection().unwrap();
     let rows: u32 = db.query_row("SELECT count(*) FROM mine", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 0);
@@ -107,7 +107,7 @@ async fn a_stale_holder_that_lost_only_its_lock_is_fenced() {
     assert!(matches!(locked, Err(Error::Locked { .. })), "{locked:?}");
     let patient = hapax.effect(key(2)).lock(&["dataset"]).on_lock(OnLock::Wait).wait(LONG);
     assert_eq!(patient.run(|_| async { ok("took it") }).await.unwrap().how, How::Executed);
-    let told = stale.wakes();
-    assert!(matches!(told, Err(Error::Fenced(_))), "{told:?}");
+    let answer = stale.wakes();
+    assert!(matches!(answer, Err(Error::Fenced(_))), "{answer:?}");
     assert_eq!(state(&hapax, 1).await, Some(StateName::Failed));
 }

@@ -212,8 +212,8 @@ async fn an_open_transaction_delays_nobody_else() {
     }
     assert!(n > 120, "neighbours went on: {n}");
     assert!(slowest < lease, "no neighbour waited for the transaction: {slowest:?}");
-    let told = blocked.await.expect("no panic");
-    assert!(matches!(told, Err(Error::Undecided { .. })), "{told:?}");
+    let answer = blocked.await.expect("no panic");
+    assert!(matches!(answer, Err(Error::Undecided { .. })), "{answer:?}");
     tx.commit().await.expect("committed");
     let _ = stop.send(());
     assert_eq!(long.await.expect("no panic").expect("done").body(), Some(&b"long"[..]));
@@ -328,14 +328,14 @@ fn stoppable_node() {
         let lease = Duration::from_secs(2);
         let hapax = Hapax::builder().lease(lease).open(&url).await.expect("a ledger");
         let mut settled = Ok(());
-        let told = &mut settled;
+        let answer = &mut settled;
         let _ = hapax
             .effect(key(1))
             .safety(Safety::Transactional)
             .run(|claim| async move {
                 // On a thread of its own, so that the engine, which would cancel the work, does
                 // not even notice that the lease was lost.
-                *told = std::thread::scope(|scope| {
+                *answer = std::thread::scope(|scope| {
                     let stale = scope.spawn(|| settle_when_overtaken(&url, &claim));
                     stale.join().expect("no panic")
                 });

@@ -22,11 +22,11 @@ impl Shelf {
 }
 
 impl Sink for Shelf {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        for (nth, letter) in letters.iter().enumerate() {
-            let payload = letter.record.event.payload.as_str().to_owned();
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        for (nth, delivery) in deliveries.iter().enumerate() {
+            let payload = delivery.record.event.payload.as_str().to_owned();
             self.0.lock().expect("no panic").push(payload);
-            told.delivered(nth);
+            acks.delivered(nth);
         }
     }
 }
@@ -148,8 +148,8 @@ async fn guards_hold_in_callers_transactions() {
         claim.emit(Event::new("sent", "mail", payload))?;
         Ok::<_, Failure>("told")
     };
-    let told = hapax.effect(key(1)).once_in_postgres(&tx, emit).await;
-    let error = told.expect_err("refused");
+    let answer = hapax.effect(key(1)).once_in_postgres(&tx, emit).await;
+    let error = answer.expect_err("refused");
     assert!(matches!(error, Error::Store(_)), "{error}");
     assert!(error.to_string().ends_with("has an e-mail address at /to"), "{error}");
     drop(tx);
@@ -167,8 +167,8 @@ async fn guards_hold_in_callers_transactions() {
             claim.emit(Event::new("sent", "wells", payload))?;
             Ok::<_, Failure>("told")
         };
-        let told = hapax.effect(key(n)).once_in_postgres(&tx, emit).await;
-        match told {
+        let answer = hapax.effect(key(n)).once_in_postgres(&tx, emit).await;
+        match answer {
             Ok(_) => tx.commit().await.expect("committed"),
             Err(error) => assert!(error.to_string().ends_with(refusal), "{error}"),
         }
@@ -194,8 +194,8 @@ async fn events_emitted_by_sql_are_guarded_before_they_are_sent() {
         ("04", "wells", r#"{"lat":38.25}"#),
         ("05", "places", r#"{"lat":38.25}"#),
     ] {
-        let told = by_sql(key, payload).replace("flow", dataset);
-        server.sql("outbox", &told);
+        let emit = by_sql(key, payload).replace("flow", dataset);
+        server.sql("outbox", &emit);
     }
     rests(&dispatcher).await;
     let mut arrived = shelf.payloads();
@@ -204,7 +204,7 @@ async fn events_emitted_by_sql_are_guarded_before_they_are_sent() {
     let failed = RecordFilter { status: Some(Status::Failed), limit: 9, ..RecordFilter::default() };
     let failed = hapax.records(failed).await.expect("records");
     let said: Vec<_> = failed.iter().filter_map(|f| f.deliveries[0].error.as_deref()).collect();
-    let barred = |what: &str| format!("it must not leave: {what}");
+    let barred = |what: &str| format!("the guards bar it: {what}");
     assert_eq!(said, [barred("exact coordinates at /lat"), barred("an e-mail address at /to")]);
 
     let lenient = Guards { personal: false, ..Guards::default() };
@@ -273,14 +273,14 @@ async fn events_emitted_by_sql_are_routed_as_declared() {
     let recorded = "SELECT count(*) FROM hapax.outbox_record";
     assert_eq!(server.sql("outbox", recorded), "2");
 
-    let told = "SELECT hapax.emit('sha256:' || repeat('03', 32), 'att_' || repeat('11', 16),
+    let emit = "SELECT hapax.emit('sha256:' || repeat('03', 32), 'att_' || repeat('11', 16),
                 'counted', 'flow', '3');";
     let twice = format!(
         "BEGIN; SELECT verdict FROM hapax.claim('sha256:' || repeat('03', 32), sha256('x'),
-             safety => 'transactional', attempt => 'att_' || repeat('11', 16)); {told} {told}"
+             safety => 'transactional', attempt => 'att_' || repeat('11', 16)); {emit} {emit}"
     );
     server.sql("outbox", &format!("{twice} ROLLBACK"));
-    let unrouted = format!("{twice} DELETE FROM hapax.route; {told} ROLLBACK");
+    let unrouted = format!("{twice} DELETE FROM hapax.route; {emit} ROLLBACK");
     let unrouted = server.try_sql("outbox", &unrouted).expect_err("no route any more");
     assert!(unrouted.contains("no route takes the event counted of dataset flow"), "{unrouted}");
     assert_eq!(server.sql("outbox", recorded), "2");

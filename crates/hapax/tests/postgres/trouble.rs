@@ -22,15 +22,15 @@ async fn a_lost_reply_is_asked_again() {
     let sink = directory.path().join("sink");
     // Not more often: a session sends several queries before it can be used, and each may be cut.
     proxy.cut_one_in(8);
-    let (next, told) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (next, answer) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let until = std::time::Instant::now() + LONG;
     let callers: Vec<_> = (0..8)
         .map(|_| {
             let (hapax, sink) = (hapax.clone(), sink.clone());
-            let (next, told, proxy) = (next.clone(), told.clone(), proxy.clone());
+            let (next, answer, proxy) = (next.clone(), answer.clone(), proxy.clone());
             tokio::spawn(async move {
                 // How many cuts an effect meets depends on how busy the machine is.
-                let enough = || proxy.cuts() >= 1000 && told.load(Ordering::Relaxed) > 150;
+                let enough = || proxy.cuts() >= 1000 && answer.load(Ordering::Relaxed) > 150;
                 while !enough() && std::time::Instant::now() < until {
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     let line = format!("{n}");
@@ -47,7 +47,7 @@ async fn a_lost_reply_is_asked_again() {
                     match done {
                         Ok(done) => {
                             assert_eq!(done.body(), Some(expected.as_bytes()));
-                            told.fetch_add(1, Ordering::Relaxed);
+                            answer.fetch_add(1, Ordering::Relaxed);
                         }
                         // Reads are not retried by themselves; no answer was wrong.
                         Err(Error::Store(error)) => assert!(error.is_transient(), "{error}"),
@@ -108,10 +108,10 @@ async fn callers_time_out_together_and_not_one_after_the_other() {
     let asked: Vec<_> = (0..6).map(ask).collect();
     // Ten seconds for each caller would be a minute.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    for told in asked {
-        let told = tokio::time::timeout_at(deadline, told).await.expect("told in time");
-        let told = told.expect("no panic");
-        assert!(matches!(&told, Err(Error::Store(error)) if error.is_transient()), "{told:?}");
+    for answer in asked {
+        let answer = tokio::time::timeout_at(deadline, answer).await.expect("told in time");
+        let answer = answer.expect("no panic");
+        assert!(matches!(&answer, Err(Error::Store(error)) if error.is_transient()), "{answer:?}");
     }
 }
 
@@ -298,8 +298,8 @@ async fn a_grant_is_told_again_only_when_the_standby_has_it() {
         until("it is reloaded", is_so).await;
     };
     standby("nobody").await;
-    let told = tokio::time::timeout(Duration::from_secs(2), ask()).await;
-    assert!(told.is_err(), "told without the standby: {told:?}");
+    let answer = tokio::time::timeout(Duration::from_secs(2), ask()).await;
+    assert!(answer.is_err(), "told without the standby: {answer:?}");
     standby("").await;
     assert!(matches!(ask().await, Ok(hapax::remote::Verdict::Granted(_))));
 }
@@ -386,11 +386,11 @@ async fn a_node_needs_no_more_rights_than_documented() {
     let shelf = Shelf::default();
     let dispatcher = hapax.dispatch(outbox(&shelf)).await.expect("a dispatcher");
     let effect = hapax.effect(key(2)).safety(Safety::Transactional);
-    let told = effect.run(|claim| async move {
+    let answer = effect.run(|claim| async move {
         claim.emit(event(2))?;
         Ok::<_, Failure>("told")
     });
-    told.await.expect("done");
+    answer.await.expect("done");
     rests(&dispatcher).await;
     assert_eq!(shelf.payloads(), ["2"]);
     dispatcher.stop().await.expect("stopped");

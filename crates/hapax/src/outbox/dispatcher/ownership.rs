@@ -1,0 +1,149 @@
+//! Bucket ownership: which of the outbox's buckets this dispatcher serves, and how operators have
+//! changed its sinks.
+//!
+//! A dispatcher asks again and again. When another one joins, it serves only its fair share at once,
+//! but keeps the other buckets until nothing in them is in flight.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_core::delivery::Buckets;
+use hapax_core::lease::LeaseId;
+use hapax_core::name::Namespace;
+use hapax_core::outbox::OrderingKeyHash;
+use hapax_core::route::SinkName;
+use hapax_store::{ShareAnswer, StoreError, call, command, read};
+use tokio::time::Instant;
+
+use super::Pending;
+use crate::engine::Inner;
+use crate::outbox::sink_queue::SinkQueue;
+
+/// How often a dispatcher asks for its share, and looks for changes that operators made.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+pub(super) struct Ownership {
+    pub(super) lease: Option<LeaseId>,
+    pub(super) buckets: Buckets,
+    /// The buckets to keep, while the rest is given up.
+    shedding: Option<Buckets>,
+    /// The number of changes of each sink that was seen.
+    changes: Vec<Option<u64>>,
+    asked_at: Option<Instant>,
+    /// How many looks were begun, and the newest that ended.
+    pub(super) looks: u64,
+    pub(super) looked: u64,
+    pub(super) pending: Pending<Result<Share, StoreError>>,
+}
+
+/// The answer to a request for buckets.
+pub(super) struct Share {
+    pub(super) lease: LeaseId,
+    answer: ShareAnswer,
+    namespaces: Vec<Namespace>,
+    sinks: Vec<SinkLook>,
+}
+
+/// What a look found of one sink.
+struct SinkLook {
+    nth: usize,
+    changes: u64,
+    paused: bool,
+    parked: Vec<OrderingKeyHash>,
+}
+
+impl Ownership {
+    pub(super) fn new(sinks: usize) -> Self {
+        Self {
+            lease: None,
+            buckets: Buckets::default(),
+            shedding: None,
+            changes: vec![None; sinks],
+            asked_at: None,
+            looks: 0,
+            looked: 0,
+            pending: None,
+        }
+    }
+
+    /// The buckets whose deliveries are taken in.
+    pub(super) fn served(&self) -> Buckets {
+        self.shedding.unwrap_or(self.buckets)
+    }
+
+    /// Asks again at once.
+    pub(super) fn hurry(&mut self) {
+        self.asked_at = None;
+    }
+
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.pending.is_none() && self.asked_at.is_none_or(|at| now - at >= INTERVAL)
+    }
+
+    /// Asks for the share of the buckets, and looks at the sinks.
+    pub(super) fn ask(&mut self, inner: &Arc<Inner>, queues: &mut [SinkQueue], now: Instant) {
+        self.asked_at = Some(now);
+        self.looks += 1;
+        let mut keep = self.buckets;
+        if let Some(rest) = self.shedding {
+            let clear: Vec<bool> = queues.iter_mut().map(|queue| queue.shed(&rest)).collect();
+            // While a delivery in the buckets to give up is in flight, this process keeps them all.
+            keep = if clear.contains(&false) { self.buckets } else { rest };
+        }
+        let (inner, held) = (inner.clone(), self.lease);
+        let names: Vec<SinkName> = queues.iter().map(|queue| queue.sink.clone()).collect();
+        self.pending = Some(Box::pin(async move {
+            let lease = inner.holder.lease().await?;
+            let keep = if held == Some(lease) { keep } else { Buckets::default() };
+            let answer = call(&*inner.store, command::Share { lease, keep }).await;
+            if let Err(StoreError::LeaseDead(dead)) = &answer {
+                inner.holder.give_up(*dead);
+            }
+            let answer = answer?;
+            let buckets = answer.buckets;
+            let look = read(&*inner.store, move |view| {
+                let known = view.sinks()?;
+                let mut sinks = Vec::new();
+                for (nth, name) in names.iter().enumerate() {
+                    let Some(sink) = known.iter().find(|sink| sink.name == *name) else { continue };
+                    let parked = view.parked(name, &buckets)?;
+                    let (changes, paused) = (sink.changed, sink.paused);
+                    sinks.push(SinkLook { nth, changes, paused, parked });
+                }
+                Ok((view.namespaces()?, sinks))
+            });
+            let (namespaces, sinks) = look.await?;
+            Ok(Share { lease, answer, namespaces, sinks })
+        }));
+    }
+
+    /// Takes over what was answered. Returns whether deliveries must be fetched from the beginning.
+    pub(super) fn take(&mut self, share: Share, queues: &mut [SinkQueue]) -> bool {
+        let ShareAnswer { buckets, fair } = share.answer;
+        let before = self.served();
+        self.lease = Some(share.lease);
+        self.buckets = buckets;
+        self.shedding = (buckets.len() > fair).then(|| buckets.first(fair));
+        let gained = !self.served().without(before).is_empty();
+        let has_changed = |sink: &SinkLook| self.changes[sink.nth] != Some(sink.changes);
+        let anew = gained || share.sinks.iter().any(has_changed);
+        for SinkLook { nth, changes, paused, parked } in share.sinks {
+            queues[nth].paused = paused;
+            self.changes[nth] = Some(changes);
+            if anew {
+                queues[nth].look_anew(parked, self.looks);
+            }
+        }
+        for queue in queues {
+            queue.serve(&share.namespaces);
+        }
+        anew
+    }
+
+    /// Forgets all buckets: another process may have them.
+    pub(super) fn lose(&mut self) {
+        (self.lease, self.buckets, self.shedding) = (None, Buckets::default(), None);
+        self.changes.fill(None);
+        self.asked_at = None;
+    }
+}
