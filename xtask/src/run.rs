@@ -14,7 +14,7 @@ pub(crate) struct Need {
     pub(crate) package: &'static str,
 }
 
-const NEEDS: [Need; 18] = [
+const NEEDS: [Need; 19] = [
     Need { what: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
     Need { what: "c++", is_there: || exists("c++", &["--version"]), package: "g++" },
     Need { what: "make", is_there: || exists("make", &["--version"]), package: "make" },
@@ -36,6 +36,7 @@ const NEEDS: [Need; 18] = [
         is_there: || exists("/usr/bin/python3", &["-c", "import psycopg"]),
         package: "python3-psycopg",
     },
+    Need { what: "ip", is_there: || exists("ip", &["-V"]), package: "iproute2" },
     Need { what: "curl", is_there: || exists("curl", &["--version"]), package: "curl" },
     Need {
         what: "httpx",

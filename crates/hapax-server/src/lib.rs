@@ -2,8 +2,8 @@
 //!
 //! A request with an `Idempotency-Key` is an effect of the ledger. [`idempotency`] gives any service
 //! those semantics as a tower layer. [`proxy`] puts them in front of a service that knows nothing of
-//! keys, and [`watch`] reports its health and metrics, [`telemetry`] exports them to a collector. [`listener`] accepts connections and closes
-//! slow ones. [`server`] serves the ledger itself: the [`api`], for callers with [`access`].
+//! keys. [`watch`] reports its health and metrics, and [`telemetry`] exports them to a collector.
+//! [`listener`] accepts connections and closes slow ones. [`server`] serves the ledger itself: the [`api`], for callers with [`access`].
 
 pub mod access;
 pub mod api;
@@ -21,3 +21,8 @@ pub mod telemetry;
 pub mod tls;
 pub mod watch;
 pub mod wire;
+
+/// README's Rust, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

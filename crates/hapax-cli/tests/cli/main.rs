@@ -17,6 +17,7 @@ mod outbox;
 mod pipeline;
 mod postgres;
 mod proxy;
+mod readme;
 mod receiver;
 mod replay;
 mod run;
