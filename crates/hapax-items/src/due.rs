@@ -25,7 +25,7 @@ pub struct Due {
 /// How long after `retry_at` the process that announced a retry has to start it.
 const GRACE_MS: u64 = 5_000;
 
-/// How long the process that asked for a repair has to go on with it.
+/// How long the process that requested a repair has to go on with it.
 const REPAIR_MS: u64 = 15 * 60 * 1_000;
 
 /// # Due runs

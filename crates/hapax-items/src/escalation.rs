@@ -84,7 +84,7 @@ impl Items {
         beyond: Option<u64>,
         limit: usize,
     ) -> Result<Escalations, Error> {
-        let found = self.asked(workflow, beyond, limit).await?;
+        let found = self.open_escalations(workflow, beyond, limit).await?;
         let next = found.last().filter(|_| found.len() == limit).map(|found| found.position);
         let mut escalations = Vec::with_capacity(found.len());
         for found in found {
@@ -94,7 +94,7 @@ impl Items {
     }
 
     /// The items and runs that a person is asked about, the newest first.
-    pub(crate) async fn asked(
+    pub(crate) async fn open_escalations(
         &self,
         workflow: Option<&str>,
         beyond: Option<u64>,
@@ -105,8 +105,8 @@ impl Items {
         let mut found = Vec::new();
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
-            let sought = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
-            found.extend(self.hapax().parts(sought).await?);
+            let filter = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
+            found.extend(self.hapax().parts(filter).await?);
         }
         found.sort_by_key(|found| std::cmp::Reverse(found.position));
         found.truncate(limit);
@@ -303,7 +303,7 @@ impl Items {
             Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Refused { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        self.tell_escalations(workflow).await;
+        self.emit_escalations(workflow).await;
         Ok(())
     }
 }

@@ -41,7 +41,7 @@ impl Items {
         if states.contains(&ItemState::NeedsAttention) && !wanted.contains(&StateName::Failed) {
             wanted.push(StateName::Failed);
         }
-        let sought = PartFilter {
+        let filter = PartFilter {
             whole,
             kind: ITEM.to_owned(),
             states: wanted,
@@ -49,7 +49,7 @@ impl Items {
             beyond,
             limit,
         };
-        let found = self.hapax().parts(sought).await?;
+        let found = self.hapax().parts(filter).await?;
         let next = found.last().filter(|_| found.len() == limit).map(|found| found.position);
         let mut items = Vec::with_capacity(found.len());
         for found in found {
@@ -71,8 +71,8 @@ impl Items {
         let mut count = 0;
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
-            let sought = PartFilter { kind, states, limit: COUNTED, ..PartFilter::default() };
-            count += self.hapax().parts(sought).await?.len();
+            let filter = PartFilter { kind, states, limit: COUNTED, ..PartFilter::default() };
+            count += self.hapax().parts(filter).await?.len();
         }
         Ok(count)
     }

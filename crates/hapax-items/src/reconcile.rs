@@ -22,7 +22,7 @@ const PAGE: usize = 100;
 const PASS: usize = 10_000;
 
 /// How long one lookup may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The counts of one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,7 +61,7 @@ impl Items {
             let tool = self.tool(&note.tool).map(|tool| &**tool);
             // A process without any tools leaves the lookups to other processes.
             if tool.is_some() || self.has_tools() {
-                look(self.hapax(), key, &note, tool, PATIENCE).await?;
+                look(self.hapax(), key, &note, tool, LOOKUP_TIMEOUT).await?;
             }
             let state = self.hapax().show(key).await?.map(|effect| effect.state.name());
             pass.decided += usize::from(state != Some(StateName::Unknown));
@@ -95,8 +95,8 @@ impl Items {
         loop {
             let (kind, states) = (MUTATION.to_owned(), vec![state]);
             let beyond = all.last().map(|found: &PartRecord| found.position);
-            let sought = PartFilter { kind, states, beyond, limit: PAGE, ..PartFilter::default() };
-            let page = self.hapax().parts(sought).await?;
+            let filter = PartFilter { kind, states, beyond, limit: PAGE, ..PartFilter::default() };
+            let page = self.hapax().parts(filter).await?;
             let is_last = page.len() < PAGE;
             all.extend(page);
             if is_last || all.len() >= PASS {

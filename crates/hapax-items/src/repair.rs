@@ -140,11 +140,11 @@ impl Items {
     ) -> Result<Result<String, String>, Error> {
         let key = identity::repair(run, version)?;
         let effect = self.hapax().effect(key).safety(Safety::Transactional).label("repair");
-        let asked = effect.run(|_| async {
+        let answered = effect.run(|_| async {
             let proposal = maintainer.propose(&key.to_string(), evidence).await;
             proposal.map_err(Failure::not_done)
         });
-        match asked.await {
+        match answered.await {
             Ok(done) => {
                 let body = done.body().map(|body| String::from_utf8_lossy(body).into_owned());
                 Ok(body.ok_or_else(|| "the proposal was too large to keep".to_owned()))

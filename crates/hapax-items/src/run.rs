@@ -111,7 +111,7 @@ impl Run {
     }
 
     /// How long a tool may take.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn tool_timeout(&self) -> Duration {
         self.0.settings.tool_timeout
     }
 
@@ -198,7 +198,7 @@ impl Run {
     ) -> Result<Json, Stopped> {
         let work = AssertUnwindSafe(tool.read(operation, arguments)).catch_unwind();
         let name = format!("{}.{operation}", tool.name());
-        let answer = match tokio::time::timeout(self.patience(), work).await {
+        let answer = match tokio::time::timeout(self.tool_timeout(), work).await {
             Ok(Ok(Ok(answer))) => answer,
             Ok(Ok(Err(error))) => {
                 return Err(self.stop(Why::new(error.class, format!("{name}: {}", error.message))));
@@ -326,7 +326,7 @@ impl Run {
                 let mut handled = self.handle(handler, item.clone()).await;
                 // Before the first run of an item, no mutation can be left open.
                 if handled.is_ok() && !first {
-                    handled = item.settle_left(&claim).await.and(handled);
+                    handled = item.settle_unfinished(&claim).await.and(handled);
                 }
                 match handled {
                     Ok(value) => {
@@ -469,7 +469,7 @@ impl Run {
     }
 
     /// Notes that the run is between two items.
-    pub(crate) fn left_item(&self) {
+    pub(crate) fn leave_item(&self) {
         self.note().item = None;
     }
 }

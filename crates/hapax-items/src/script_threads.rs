@@ -88,7 +88,7 @@ fn sit(mut begun: UnboundedReceiver<Begin>) {
     let spawner = pool.spawner();
     pool.run_until(async move {
         while let Some(begin) = begun.recv().await {
-            // A panic ends only its own future; the channels that it drops tell the waiting caller.
+            // A panic ends only its own future; the waiting caller sees its channels close.
             let alone = AssertUnwindSafe(async move { begin().await }).catch_unwind();
             let _ = spawner.spawn_local(alone.map(drop));
         }
@@ -127,36 +127,36 @@ mod tests {
 
     /// Starts `count` futures, which report their thread and wait until they may end.
     fn carried(crew: &ScriptThreads, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
-        let ((end, may_end), (tell, told)) = (watch::channel(false), channel());
+        let ((end, may_end), (sender, started)) = (watch::channel(false), channel());
         for _ in 0..count {
-            let (mut may_end, tell) = (may_end.clone(), tell.clone());
+            let (mut may_end, sender) = (may_end.clone(), sender.clone());
             crew.carry(|| async move {
-                tell.send(current().id()).expect("the test listens");
+                sender.send(current().id()).expect("the test listens");
                 let _ = may_end.wait_for(|may| *may).await;
-                tell.send(current().id()).expect("the test listens");
+                sender.send(current().id()).expect("the test listens");
             });
         }
-        (end, told)
+        (end, started)
     }
 
-    fn threads(told: &Receiver<ThreadId>, count: usize) -> HashMap<ThreadId, usize> {
-        let mut threads = HashMap::new();
+    fn count_threads(started: &Receiver<ThreadId>, count: usize) -> HashMap<ThreadId, usize> {
+        let mut counts = HashMap::new();
         for _ in 0..count {
-            *threads.entry(told.recv_timeout(SOON).expect("each tells")).or_default() += 1;
+            *counts.entry(started.recv_timeout(SOON).expect("each reports")).or_default() += 1;
         }
-        threads
+        counts
     }
 
     #[test]
     fn a_few_have_threads_of_their_own_and_many_share_them_evenly() {
         let (few, many) = (ScriptThreads::default(), ScriptThreads::default());
-        let (_end, told) = carried(&few, most());
-        assert_eq!(threads(&told, most()).len(), most());
-        let (end, told) = carried(&many, 3 * most());
-        let begun = threads(&told, 3 * most());
+        let (_end, started) = carried(&few, most());
+        assert_eq!(count_threads(&started, most()).len(), most());
+        let (end, started) = carried(&many, 3 * most());
+        let begun = count_threads(&started, 3 * most());
         assert!(begun.len() == most() && begun.values().all(|count| *count == 3), "{begun:?}");
         end.send(true).expect("they wait");
-        assert_eq!(threads(&told, 3 * most()), begun, "they stay where they began");
+        assert_eq!(count_threads(&started, 3 * most()), begun, "they stay where they began");
     }
 
     #[test]
@@ -164,9 +164,9 @@ mod tests {
         let crew = ScriptThreads::default();
         let mut seen = HashMap::new();
         for _ in 0..3 {
-            let (end, told) = carried(&crew, 1);
+            let (end, started) = carried(&crew, 1);
             end.send(true).expect("it waits");
-            seen.extend(threads(&told, 2));
+            seen.extend(count_threads(&started, 2));
             let idle = || crew.seats.lock().unwrap()[0].load.load(super::Ordering::Relaxed) == 0;
             let since = std::time::Instant::now();
             while !idle() {
@@ -180,21 +180,21 @@ mod tests {
     #[test]
     fn one_that_panics_ends_alone() {
         let crew = ScriptThreads::default();
-        let (end, told) = carried(&crew, most());
-        threads(&told, most());
+        let (end, started) = carried(&crew, most());
+        count_threads(&started, most());
         crew.carry(|| async { panic!("as one of them does") });
         end.send(true).expect("they wait");
-        assert_eq!(threads(&told, most()).len(), most(), "all others come to their ends");
+        assert_eq!(count_threads(&started, most()).len(), most(), "all others come to their ends");
     }
 
     #[test]
     fn scripts_end_also_after_their_threads_owner_is_dropped() {
         let crew = ScriptThreads::default();
-        let (end, told) = carried(&crew, 3 * most());
+        let (end, started) = carried(&crew, 3 * most());
         drop(crew);
-        threads(&told, 3 * most());
+        count_threads(&started, 3 * most());
         end.send(true).expect("they wait");
-        threads(&told, 3 * most());
-        assert!(told.recv_timeout(SOON).is_err(), "and the threads end");
+        count_threads(&started, 3 * most());
+        assert!(started.recv_timeout(SOON).is_err(), "and the threads end");
     }
 }

@@ -341,7 +341,7 @@ impl Items {
         let next = ended.iter().filter_map(|note| note.failure.as_ref()).map(|why| &*why.next);
         let waits = matches!((&ran, &ended), (Err(hapax::Error::Blocked(_)), None));
         if waits || next.into_iter().any(|next| matches!(next, "escalate" | "wait")) {
-            self.tell_escalations(workflow).await;
+            self.emit_escalations(workflow).await;
         }
         match (ran, ended) {
             (Ok(_), Some(note)) => Ok(Ran { key, id, version, items: note.count() }),
@@ -378,15 +378,15 @@ impl Items {
             let Err(Error::Failed { item, failure }) = &ended else { return ended };
             match failure.next.as_str() {
                 "retry" => {
-                    let left = failure.retry_at.unwrap_or_default().saturating_sub(now_ms());
-                    tokio::time::sleep(Duration::from_millis(left)).await;
+                    let wait_ms = failure.retry_at.unwrap_or_default().saturating_sub(now_ms());
+                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                 }
                 "repair" => match self.repair_run(workflow, id).await? {
                     Repair::Activated(version) => {
                         tracing::info!(name: "script_repaired", workflow, %version, "the run continues with the repaired script");
                     }
                     Repair::Held(version) => {
-                        self.tell_held(workflow, version).await?;
+                        self.emit_held(workflow, version).await?;
                         let what = format!("version {version} of {workflow}");
                         let key = identity::script(self.hapax().namespace(), workflow, version)?;
                         let reason = "a repair waits for approval".into();
@@ -420,8 +420,8 @@ impl Items {
     ) -> Result<Option<(PartRecord, RunNote)>, Error> {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let (kind, limit) = (note::RUN.to_owned(), 1);
-        let sought = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
-        let found = self.hapax().parts(sought).await?.pop();
+        let filter = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
+        let found = self.hapax().parts(filter).await?.pop();
         Ok(found.and_then(|found| RunNote::read(&found.part).map(|note| (found, note))))
     }
 

@@ -29,8 +29,8 @@ pub trait Tool: Send + Sync + 'static {
     fn plan(&self, operation: &str, arguments: &Json) -> Result<Plan, ToolError>;
 
     /// How much two different payloads differ.
-    fn compare_payload(&self, operation: &str, recorded: &Json, asked: &Json) -> Difference {
-        let _ = (operation, recorded, asked);
+    fn compare_payload(&self, operation: &str, recorded: &Json, requested: &Json) -> Difference {
+        let _ = (operation, recorded, requested);
         Difference::Significant
     }
 
