@@ -19,7 +19,7 @@ pub struct Endpoint {
     client: Client,
 }
 
-/// How a service is asked.
+/// How requests to a service are sent.
 #[derive(Debug, Clone, Default)]
 pub struct EndpointSettings {
     /// The secrets that sign questions; several while one is being replaced.

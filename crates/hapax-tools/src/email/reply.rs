@@ -37,7 +37,7 @@ pub(super) enum ReplyError<'a> {
         /// The reply code.
         code: u16,
         /// The text of the reply.
-        said: &'a str,
+        text: &'a str,
     },
     /// The server cannot do what is needed, or cannot be trusted.
     Unfit,
@@ -51,7 +51,7 @@ pub(super) fn class(phase: Phase, trouble: ReplyError<'_>) -> Class {
         (_, ReplyError::Refused { code: 400..=499, .. }) => Class::Transient,
         (Phase::Login, ReplyError::Refused { .. } | ReplyError::Unfit) => Class::Permission,
         (_, ReplyError::Refused { code: 530 | 534 | 535 | 538, .. }) => Class::Permission,
-        (_, ReplyError::Refused { code: 500..=599, said }) if is_policy(said) => Class::Permission,
+        (_, ReplyError::Refused { code: 500..=599, text }) if is_policy(text) => Class::Permission,
         (_, ReplyError::Refused { code: 500..=599, .. }) => Class::Precondition,
         (Phase::Ended, _) => Class::Indeterminate,
         (_, ReplyError::Unfit) => Class::Precondition,
@@ -61,10 +61,10 @@ pub(super) fn class(phase: Phase, trouble: ReplyError<'_>) -> Class {
 
 /// Whether a refusal is a matter of policy: by its enhanced status code (RFC 3463), or by the words
 /// with which servers without such codes refuse to relay.
-fn is_policy(said: &str) -> bool {
-    let mut first = said.split_whitespace().next().unwrap_or_default().split('.');
+fn is_policy(text: &str) -> bool {
+    let mut first = text.split_whitespace().next().unwrap_or_default().split('.');
     let enhanced = (first.next(), first.next(), first.next().is_some());
-    enhanced == (Some("5"), Some("7"), true) || said.to_ascii_lowercase().contains("relay")
+    enhanced == (Some("5"), Some("7"), true) || text.to_ascii_lowercase().contains("relay")
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ mod tests {
     /// Proves I-10: a message that may have been sent is never called a failure.
     #[test]
     fn each_reply_has_one_class() {
-        let no = |code, said| ReplyError::Refused { code, said };
+        let no = |code, text| ReplyError::Refused { code, text };
         for (phase, trouble, expected) in [
             (Phase::Hello, ReplyError::Silent, Class::Transient),
             (Phase::Hello, ReplyError::Unfit, Class::Precondition),

@@ -133,10 +133,10 @@ impl HttpSettings {
         Ok(self)
     }
 
-    /// The headers that a script asks for, sorted by name, if it may set them.
-    pub(super) fn admitted(&self, asked: Option<&Json>) -> Result<Json, ToolError> {
-        let Some(asked) = asked else { return Ok(Json::Object(Vec::new())) };
-        let Json::Object(members) = asked else {
+    /// The headers that a script requests, sorted by name, if it may set them.
+    pub(super) fn admitted(&self, requested: Option<&Json>) -> Result<Json, ToolError> {
+        let Some(requested) = requested else { return Ok(Json::Object(Vec::new())) };
+        let Json::Object(members) = requested else {
             return Err(ToolError::logic("headers have to be an object of texts"));
         };
         let mut admitted = Vec::new();

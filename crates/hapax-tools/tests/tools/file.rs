@@ -88,12 +88,12 @@ async fn a_file_says_whether_it_was_written() {
     assert_eq!(found(tool.reconcile(&write).await), result);
 
     let hex = &write.key.to_string()["sha256:".len()..][..16];
-    let left = root.join(format!("d/.hapax-{hex}-{}", write.fence));
+    let temporary = root.join(format!("d/.hapax-{hex}-{}", write.fence));
     fs::write(root.join("d/f"), "older").unwrap();
-    fs::write(&left, "ne").unwrap();
+    fs::write(&temporary, "ne").unwrap();
     for _ in 0..2 {
         assert_eq!(tool.reconcile(&write).await, Finding::NotFound, "for as long as it takes");
-        assert!(!left.exists());
+        assert!(!temporary.exists());
     }
 
     let remove = call(&tool, "remove", r#"{"path": "d/f"}"#);

@@ -58,11 +58,12 @@ async fn any_method_may_be_named() {
     let site = Site::start().await;
     site.answers("/v1/orders", 207, "{}");
     let tool = tool(site.port);
-    let asked = |method: &str| format!(r#"{{"method": "{method}", "url": "orders", "body": "x"}}"#);
+    let arguments =
+        |method: &str| format!(r#"{{"method": "{method}", "url": "orders", "body": "x"}}"#);
     let methods = ["PROPPATCH", "POST", "purge", "M-SEARCH!#$%&'*+.^_`|~9"];
     let mut keys = Vec::new();
     for method in methods {
-        let call = call(&tool, "request", &asked(method));
+        let call = call(&tool, "request", &arguments(method));
         assert_eq!(call.plan.identity.get("method").and_then(Json::as_str), Some(method));
         mutate(&tool, &call).await.unwrap();
         assert!(tool.check_by_hand(&call).contains(&format!("whether {method} http://")));
@@ -73,7 +74,7 @@ async fn any_method_may_be_named() {
     keys.dedup();
     assert_eq!(keys.len(), methods.len());
     for refused in ["", "A B", "A\\nB", "GET/", "é", "CONNECT"] {
-        let error = tool.plan("request", &json(&asked(refused))).unwrap_err();
+        let error = tool.plan("request", &json(&arguments(refused))).unwrap_err();
         assert_eq!(error.class, Class::Logic, "{refused}: {error}");
     }
     assert!(tool.plan("request", &json(r#"{"url": "orders"}"#)).is_err());
@@ -274,9 +275,9 @@ async fn a_probe_finds_what_happened() {
 
     let post = call(&tool, "post", r#"{"url": "orders"}"#);
     assert_eq!(tool.reconcile(&post).await, Finding::NotFound);
-    let asked = site.got().pop().expect("a question");
+    let request = site.got().pop().expect("a question");
     let escaped = post.key.to_string().replace(':', "%3A");
-    assert_eq!((asked.method.as_str(), asked.uri), ("GET", format!("/v1/by-key/{escaped}")));
+    assert_eq!((request.method.as_str(), request.uri), ("GET", format!("/v1/by-key/{escaped}")));
     let path = format!("/v1/by-key/{escaped}");
     site.answers(&path, 200, r#"{"id": 7}"#);
     assert!(found(tool.reconcile(&post).await).starts_with(r#"{"body":{"id":7},"#));
