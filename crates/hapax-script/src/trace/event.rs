@@ -12,7 +12,7 @@ impl Trace<'_, '_> {
         self.surroundings(node, scope);
         let deed = self.deed(node);
         if self.is_anchored(deed) && !self.is_anchored(node) {
-            return self.tell_deed(deed);
+            return self.list_deed(deed);
         }
         let mut outermost = node;
         for outer in syntax.ancestors(node) {
@@ -25,9 +25,9 @@ impl Trace<'_, '_> {
             // A call through which inputs come: everything but its position is listed already.
             Some(_) => {
                 let number = self.number(outermost);
-                self.tell(outermost, number, syntax.text(outermost));
+                self.list(outermost, number, syntax.text(outermost));
             }
-            None => self.tell_all(outermost),
+            None => self.list_node(outermost),
         }
         // A write inside a function happens when the function is called. The names that could call
         // it are declared here, or it is assigned to them.
@@ -67,15 +67,15 @@ impl Trace<'_, '_> {
 
     /// Lists an assignment around the expression. Its statement would say too much, the written
     /// name alone too little.
-    fn tell_deed(&mut self, deed: Node) {
+    fn list_deed(&mut self, deed: Node) {
         let syntax = &self.script.syntax;
         let sides = (syntax.child(deed, "left"), syntax.child(deed, "right"));
         match (syntax.kind(deed), sides) {
             ("for_in_statement", (Some(left), Some(right))) => {
-                let wording = format!("{} of {}", self.word(left), self.word(right));
-                self.tell(left, wording, syntax.text(right));
+                let normal_form = format!("{} of {}", self.normalize(left), self.normalize(right));
+                self.list(left, normal_form, syntax.text(right));
             }
-            _ => self.tell_all(deed),
+            _ => self.list_node(deed),
         }
     }
 }
