@@ -178,7 +178,7 @@ fn time<T>(what: &str, bytes: usize, mut run: impl FnMut() -> T) {
 fn read(builtin: &Builtin, scope: &Scope, ontology: &Ontology, chunk: &Chunk<'_>) -> ChunkGraph {
     let mentions = builtin.mentions(ontology, chunk.text).unwrap_or_default();
     let properties = scope.between(&mentions);
-    let said = builtin.said(ontology, chunk.text, &mentions, &properties).unwrap_or_default();
+    let said = builtin.statements(ontology, chunk.text, &mentions, &properties).unwrap_or_default();
     ChunkGraph { mentions, said }
 }
 

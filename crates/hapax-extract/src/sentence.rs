@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn borders_are_told_only_between_from_and_to() {
+    fn borders_are_listed_only_between_from_and_to() {
         let text = "A one. B two. C three. D four.";
         assert_eq!(borders(text, 0, text.len()), [7, 14, 23]);
         assert_eq!(borders(text, 7, 14), [14]);

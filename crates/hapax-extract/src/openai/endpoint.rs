@@ -79,8 +79,8 @@ impl Endpoint {
         let mut call = self.meter.begin(tally);
         let (status, headers, body) = self.exchange(request).await?;
         if !status.is_success() {
-            let said = complaint(&body);
-            return Err(self.judge(status, retry_after(&headers), &said));
+            let message = complaint(&body);
+            return Err(self.judge(status, retry_after(&headers), &message));
         }
         let unlike = |why: String| Refused {
             status: Some(status),
@@ -151,30 +151,30 @@ impl Endpoint {
     }
 
     /// The meaning of a status that is no success.
-    fn judge(&self, status: StatusCode, after: Option<Duration>, said: &str) -> Refused {
-        let said = match self.quotable(said) {
-            said if said.is_empty() => said,
-            said => format!(": {said}"),
+    fn judge(&self, status: StatusCode, after: Option<Duration>, message: &str) -> Refused {
+        let message = match self.quotable(message) {
+            message if message.is_empty() => message,
+            message => format!(": {message}"),
         };
         let trouble = match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let key = if self.key.is_some() { "the API key" } else { "a call without a key" };
-                ExtractorError::Never(format!("the endpoint refused {key} ({status}){said}"))
+                ExtractorError::Never(format!("the endpoint refused {key} ({status}){message}"))
             }
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
                 ExtractorError::Later {
-                    reason: format!("the endpoint answered {status}{said}"),
+                    reason: format!("the endpoint answered {status}{message}"),
                     after,
                 }
             }
             status if status.is_server_error() => ExtractorError::Later {
-                reason: format!("the endpoint answered {status}{said}"),
+                reason: format!("the endpoint answered {status}{message}"),
                 after,
             },
             status if status.is_redirection() => ExtractorError::Never(format!(
                 "the endpoint answered {status}; redirects are not followed"
             )),
-            status => ExtractorError::Never(format!("the endpoint answered {status}{said}")),
+            status => ExtractorError::Never(format!("the endpoint answered {status}{message}")),
         };
         Refused { status: Some(status), trouble }
     }
