@@ -1,7 +1,7 @@
 //! Exact places become H3 cells before anything is written.
 //!
 //! A value that the core's [guard](hapax::guard) recognises as a place is replaced by the cells it
-//! lies in, and removed if it cannot be read as a place. Cells may be coarser than was asked for,
+//! lies in, and removed if it cannot be read as a place. Cells may be coarser than requested,
 //! where there would be too many, and never finer.
 
 mod cover;

@@ -137,8 +137,8 @@ where
             let inputs = Inputs { documents: &documents, unreadable: &unreadable };
             if let Some(refusal) = pipeline.refuses_replay(&run.about.operation, inputs).await? {
                 replay.found.skipped += 1;
-                let (which, said) = (&run.about.operation.dataset_id, refusal.to_string());
-                replay.diverge(&run, entry, Differs::new("guard", which, "it may", Some(said)));
+                let (which, reason) = (&run.about.operation.dataset_id, refusal.to_string());
+                replay.diverge(&run, entry, Differs::new("guard", which, "it may", Some(reason)));
                 return Ok(());
             }
             if pipeline.declared(&run.about.operation.dataset_id).await?.dataset.is_sensitive() {
