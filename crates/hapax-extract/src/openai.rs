@@ -5,9 +5,10 @@
 //!                              ▼
 //!                           sent back, once ──▶ the items that pass, or an error
 //!
-//! It repeats a request by itself only in three cases. A faulty answer is sent back once. A `429` that
-//! requests a short pause gets it once. A dialect that the endpoint refuses is replaced by the next
-//! one. All other retries are the caller's. Each HTTP request is counted, whatever its outcome.
+//! It repeats a request by itself only in three cases. A faulty answer is sent back once. A `429`
+//! that requests a short pause gets it once. A dialect that the endpoint refuses is replaced by the
+//! next one. All other retries are the caller's. Each HTTP request is counted, whatever its
+//! outcome.
 
 mod completion;
 mod dialect;

@@ -25,8 +25,8 @@ const MOST_EMITTED: usize = 1_000;
 
 /// # Notices
 impl Items {
-    /// Emits an event for each open escalation that is not in `emitted`, once; then sets `emitted` to
-    /// the open escalations.
+    /// Emits an event for each open escalation that is not in `emitted`, once; then sets `emitted`
+    /// to the open escalations.
     pub async fn tell_open(&self, emitted: &mut BTreeSet<(Key, AttemptId)>) -> Result<(), Error> {
         let open = self.open_escalations(None, None, MOST_EMITTED).await?;
         let of = |found: &PartRecord| (found.name.key, found.effect.attempt);

@@ -4,10 +4,10 @@
 //!      ▲                                       │
 //!      └──────────── answers, as jobs ◀────────┘
 //!
-//! A script never calls the host. It queues a request and gets a promise; the host takes one request
-//! after the other, whenever the script has yielded. So no line of the script is on the stack while
-//! the host works, and a run that the host has ended is over: no code is left that could catch it.
-//! Nor does a script occupy a thread while it waits.
+//! A script never calls the host. It queues a request and gets a promise; the host takes one
+//! request after the other, whenever the script has yielded. So no line of the script is on the
+//! stack while the host works, and a run that the host has ended is over: no code is left that
+//! could catch it. Nor does a script occupy a thread while it waits.
 //!
 //! The sandbox never reads a clock, a file or an environment for the script: the script sees the
 //! host's time and the host's randomness.

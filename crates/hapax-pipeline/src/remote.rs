@@ -1,7 +1,7 @@
 //! Operations that a remote client performs: it requests a permit, does the work, and reports.
 //!
-//! The lifecycle is the same. The claim takes the lock, and the guards are checked before the client
-//! gets its permit. The result is checked against its contract before it is settled.
+//! The lifecycle is the same. The claim takes the lock, and the guards are checked before the
+//! client gets its permit. The result is checked against its contract before it is settled.
 
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ pub enum OperationReport {
 }
 
 impl Pipeline {
-    /// Requests a permit on behalf of a client that does the work itself. A repeated request with the same
-    /// attempt gets the same answer.
+    /// Requests a permit on behalf of a client that does the work itself. A repeated request with
+    /// the same attempt gets the same answer.
     pub async fn permit(&self, ask: Ask, attempt: AttemptId) -> Result<(Key, Permit), Error> {
         let Ask { operation, part, fingerprint, inputs, safety, lease, deadline, wait } = ask;
         let key = operation.key()?;

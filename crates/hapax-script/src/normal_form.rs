@@ -1,7 +1,7 @@
 //! The normal form of a piece of a script, without matters of taste.
 //!
-//! Two pieces with the same normal form do the same, as far as names from outside mean the same. The
-//! form leaves out layout, comments, parentheses, quotes, trailing commas, semicolons, and the
+//! Two pieces with the same normal form do the same, as far as names from outside mean the same.
+//! The form leaves out layout, comments, parentheses, quotes, trailing commas, semicolons, and the
 //! names that the script declares: those are numbered as they appear.
 
 use std::collections::HashMap;

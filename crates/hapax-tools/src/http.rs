@@ -1,8 +1,8 @@
 //! Requests to HTTP servers.
 //!
 //! The key of a mutation goes with it as `Idempotency-Key`. Each mutation has a connection of its
-//! own, so a failure before the request was sent differs visibly from one after it. Redirects are not
-//! followed, and private addresses are refused unless they are allowed.
+//! own, so a failure before the request was sent differs visibly from one after it. Redirects are
+//! not followed, and private addresses are refused unless they are allowed.
 
 mod address;
 mod settings;
