@@ -1,7 +1,7 @@
 //! A script on a script thread, and the run that it belongs to.
 //!
-//! The script asks and waits; the run answers. The script's thread looks up recorded mutations and
-//! performs new ones itself, so dropping the run interrupts no mutation.
+//! The script sends a request and waits; the run answers. The script's thread looks up recorded
+//! mutations and performs new ones itself, so dropping the run interrupts no mutation.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -33,11 +33,11 @@ pub(crate) async fn execute(
     run: Run,
     settings: Arc<Settings>,
     source: String,
-    crew: Arc<ScriptThreads>,
+    threads: Arc<ScriptThreads>,
 ) -> Result<(), Stopped> {
     let (ask, mut requests) = mpsc::channel(1);
     let (script, runtime) = (Bridge { run: run.clone(), ask, item: None }, Handle::current());
-    crew.carry(move || within(runtime, script.play(settings, source)));
+    threads.carry(move || within(runtime, script.play(settings, source)));
     loop {
         match requests.recv().await {
             Some(Request::Begin { id, title, reply }) => {

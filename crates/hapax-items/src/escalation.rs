@@ -31,7 +31,7 @@ pub struct Escalation {
     pub item: Option<ItemView>,
     /// The run, if it failed outside of any item.
     pub run: Option<RunView>,
-    /// Why a person is asked.
+    /// Why it is escalated.
     pub reason: String,
     /// The mutations whose outcome or result is unknown, each with an explanation.
     pub unknown: Vec<Explained>,
@@ -93,7 +93,7 @@ impl Items {
         Ok(Escalations { escalations, next })
     }
 
-    /// The items and runs that a person is asked about, the newest first.
+    /// The escalated items and runs, the newest first.
     pub(crate) async fn open_escalations(
         &self,
         workflow: Option<&str>,
@@ -257,7 +257,7 @@ impl Items {
         }
     }
 
-    /// Asks a person about the item that a run stopped at, or about the run: the run of this id, or
+    /// Escalates the item that a run stopped at, or the run: the run of this id, or
     /// the newest.
     pub(crate) async fn escalate(
         &self,
@@ -269,7 +269,7 @@ impl Items {
         let hapax = self.hapax();
         let namespace = hapax.namespace();
         let whole = identity::workflow(namespace, workflow)?;
-        // Nothing is left to decide about an item that is done or skipped.
+        // There is nothing to decide about an item that is done or skipped.
         let item = match item {
             Some(id) => {
                 let key = identity::item(namespace, workflow, id)?;

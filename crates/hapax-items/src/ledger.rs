@@ -64,7 +64,7 @@ pub struct MutationView {
     pub identity: Json,
     /// Its payload.
     pub payload: Json,
-    /// The subkey that tells it apart from mutations of the same identity.
+    /// The subkey that separates it from mutations of the same identity.
     pub subkey: Option<String>,
     /// Its state.
     pub state: MutationState,
@@ -76,7 +76,7 @@ pub struct MutationView {
     pub attempts: u32,
     /// Whether its tool can look up whether it happened.
     pub verifiable: bool,
-    /// How many lookups could not tell whether it happened; 0 once that is known.
+    /// How many lookups did not find out whether it happened; 0 once that is known.
     pub looks: u32,
     /// When it last changed.
     pub updated: Timestamp,
@@ -293,8 +293,8 @@ impl Items {
         }))
     }
 
-    /// How many lookups for an attempt could not tell. The effect's own count starts anew when a
-    /// person says try-again, and ends once a person is asked; the journal has every lookup.
+    /// How many lookups for an attempt found nothing out. The effect's own count starts anew when a
+    /// person says try-again, and ends with the escalation; the journal has every lookup.
     async fn looks(&self, key: Key, attempt: AttemptId) -> Result<u32, Error> {
         let history = self.hapax().history(key, HISTORY).await?;
         let in_vain = history.iter().filter(|entry| {

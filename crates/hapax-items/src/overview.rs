@@ -66,7 +66,7 @@ impl Items {
         found.ok_or_else(|| Error::NotFound(format!("run {id:?} of workflow {workflow:?}")))
     }
 
-    /// How many items and runs a person is asked about, up to a limit.
+    /// How many items and runs are escalated, up to a limit.
     pub async fn count_escalations(&self) -> Result<usize, Error> {
         let mut count = 0;
         for kind in [ITEM, RUN] {

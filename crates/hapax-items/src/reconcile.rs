@@ -1,4 +1,4 @@
-//! Looks up mutations of unknown outcome, until it is known or a person is asked.
+//! Looks up mutations of unknown outcome, until it is known or escalated.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::scope::look;
 use crate::service::Items;
 use crate::state::ItemState;
 
-/// How long to wait before the next lookup of a mutation, by the number of lookups that could not
-/// tell. The ledger itself decides when to stop.
+/// How long to wait before the next lookup of a mutation, by the number of lookups that did not
+/// decide. The ledger itself decides when to stop.
 const LOOKS: Backoff = Backoff { base_ms: 2_000, cap_ms: 120_000, attempts: u32::MAX };
 
 /// The size of a page, and the most mutations of one pass.
@@ -31,7 +31,7 @@ pub struct Reconciled {
     pub looked: usize,
     /// Those of them that are decided now.
     pub decided: usize,
-    /// Items that a person is asked about now.
+    /// Items that are escalated now.
     pub escalated: usize,
     /// Mutations that wait for their next lookup.
     pub waiting: usize,
@@ -39,7 +39,7 @@ pub struct Reconciled {
 
 /// # Reconciliation
 impl Items {
-    /// Looks up the mutations of unknown outcome that are due, and asks a person about those that
+    /// Looks up the mutations of unknown outcome that are due, and escalates those that
     /// no lookup can decide. The lookups and their times are in the ledger: a restart forgets
     /// nothing.
     pub async fn reconcile(&self) -> Result<Reconciled, Error> {
@@ -73,7 +73,7 @@ impl Items {
         Ok(pass)
     }
 
-    /// Asks a person about the item of a mutation that no lookup can decide. Returns whether that
+    /// Escalates the item of a mutation that no lookup can decide. Returns whether that
     /// is new.
     async fn ask_about(&self, note: &MutationNote, found: &PartRecord) -> Result<bool, Error> {
         let key = identity::item(self.hapax().namespace(), &note.workflow, &note.item)?;

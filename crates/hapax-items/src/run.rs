@@ -226,7 +226,7 @@ impl Run {
     }
 
     /// Works on one item. The handler always runs; [`Item::is_done`] tells it whether there is
-    /// anything left to do. Items run one at a time, and none inside another.
+    /// anything to do. Items run one at a time, and none inside another.
     ///
     /// Any error ends the run: there is no error to catch, and this does not return.
     pub async fn with_item<F, Fut, E>(&self, id: &str, title: &str, handler: F) -> Json
@@ -324,7 +324,7 @@ impl Run {
                 );
                 let Some(handler) = handler_of.take() else { return Ok(Outcome::from("null")) };
                 let mut handled = self.handle(handler, item.clone()).await;
-                // Before the first run of an item, no mutation can be left open.
+                // Before the first run of an item, no mutation can be unfinished.
                 if handled.is_ok() && !first {
                     handled = item.settle_unfinished(&claim).await.and(handled);
                 }
@@ -430,7 +430,7 @@ impl Run {
         self.0.brake.why().and_then(|why| why.late)
     }
 
-    /// The record of a failure, and whether a person is asked about it.
+    /// The record of a failure, and whether it is escalated.
     pub(crate) fn failed(&self, account: Account) -> (Failure, bool) {
         let unknown = || Why::logic("the run ended without a reason");
         let why = self.0.brake.why().unwrap_or_else(unknown);

@@ -6,7 +6,7 @@
 //!
 //! A script never calls the host. It queues a request and gets a promise; the host takes one
 //! request after the other, whenever the script has yielded. So no line of the script is on the
-//! stack while the host works, and a run that the host has ended is over: no code is left that
+//! stack while the host works, and a run that the host has ended is over: no code remains that
 //! could catch it. Nor does a script occupy a thread while it waits.
 //!
 //! The sandbox never reads a clock, a file or an environment for the script: the script sees the
@@ -228,7 +228,7 @@ fn unable(ctx: &Ctx<'_>, requests: &PendingRequests) -> RunEnd {
     }
 }
 
-/// Reads a script without running it. The error says what is wrong, with line and column.
+/// Reads a script without running it. The error names the mistake, its line and its column.
 pub(crate) fn check(script: &str) -> Result<(), String> {
     let Ok((_runtime, context)) = engine::<Reading>(&Limits::default()) else {
         return Err("there is no memory to read it".to_owned());

@@ -157,7 +157,7 @@ impl Item {
         self.0.claim.is_none() || self.is_closed()
     }
 
-    /// The number of this attempt, from 1. A new attempt begins when a person asks for it.
+    /// The number of this attempt, from 1. A new attempt begins when a person requests it.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
     }
@@ -172,8 +172,8 @@ impl Item {
         seed(self.0.key, self.0.attempt)
     }
 
-    /// Calls a tool. A mutation happens once, however often the handler runs; if it fails the run is
-    /// over, and this does not return.
+    /// Calls a tool. A mutation happens once, however often the handler runs; if it fails the run
+    /// is over, and this does not return.
     pub async fn call(&self, tool: &str, operation: &str, arguments: &Json) -> Json {
         or_never(self.try_call(tool, operation, arguments).await).await
     }
@@ -379,7 +379,7 @@ impl Item {
     }
 
     /// Looks once for a mutation of unknown outcome. Returns its outcome, or none if it did not
-    /// happen; if the lookup cannot tell, the run is over.
+    /// happen; if the lookup cannot decide, the run is over.
     async fn reconcile(
         &self,
         mutation: &PlannedMutation,

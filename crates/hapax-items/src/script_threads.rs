@@ -7,7 +7,7 @@
 //! thread for each answer costs more than running the script. The price: while one script computes,
 //! the others on its thread wait, for as long as its limit allows.
 //!
-//! A script that has begun runs to its end, also when the crew is dropped.
+//! A script that has begun runs to its end, also when [`ScriptThreads`] is dropped.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -82,7 +82,7 @@ impl Seat {
     }
 }
 
-/// Runs every future that is begun here, until the channel is closed and no future is left.
+/// Runs every future that is begun here, until the channel is closed and every future has ended.
 fn sit(mut begun: UnboundedReceiver<Begin>) {
     let mut pool = LocalPool::new();
     let spawner = pool.spawner();
@@ -126,11 +126,11 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
 
     /// Starts `count` futures, which report their thread and wait until they may end.
-    fn carried(crew: &ScriptThreads, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
+    fn carried(threads: &ScriptThreads, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
         let ((end, may_end), (sender, started)) = (watch::channel(false), channel());
         for _ in 0..count {
             let (mut may_end, sender) = (may_end.clone(), sender.clone());
-            crew.carry(|| async move {
+            threads.carry(|| async move {
                 sender.send(current().id()).expect("the test listens");
                 let _ = may_end.wait_for(|may| *may).await;
                 sender.send(current().id()).expect("the test listens");
@@ -161,13 +161,13 @@ mod tests {
 
     #[test]
     fn a_thread_that_carries_nothing_is_used_again() {
-        let crew = ScriptThreads::default();
+        let threads = ScriptThreads::default();
         let mut seen = HashMap::new();
         for _ in 0..3 {
-            let (end, started) = carried(&crew, 1);
+            let (end, started) = carried(&threads, 1);
             end.send(true).expect("it waits");
             seen.extend(count_threads(&started, 2));
-            let idle = || crew.seats.lock().unwrap()[0].load.load(super::Ordering::Relaxed) == 0;
+            let idle = || threads.seats.lock().unwrap()[0].load.load(super::Ordering::Relaxed) == 0;
             let since = std::time::Instant::now();
             while !idle() {
                 assert!(since.elapsed() < SOON, "it ends");
@@ -179,19 +179,19 @@ mod tests {
 
     #[test]
     fn one_that_panics_ends_alone() {
-        let crew = ScriptThreads::default();
-        let (end, started) = carried(&crew, most());
+        let threads = ScriptThreads::default();
+        let (end, started) = carried(&threads, most());
         count_threads(&started, most());
-        crew.carry(|| async { panic!("as one of them does") });
+        threads.carry(|| async { panic!("as one of them does") });
         end.send(true).expect("they wait");
         assert_eq!(count_threads(&started, most()).len(), most(), "all others come to their ends");
     }
 
     #[test]
     fn scripts_end_also_after_their_threads_owner_is_dropped() {
-        let crew = ScriptThreads::default();
-        let (end, started) = carried(&crew, 3 * most());
-        drop(crew);
+        let threads = ScriptThreads::default();
+        let (end, started) = carried(&threads, 3 * most());
+        drop(threads);
         count_threads(&started, 3 * most());
         end.send(true).expect("they wait");
         count_threads(&started, 3 * most());

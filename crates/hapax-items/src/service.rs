@@ -57,7 +57,7 @@ struct Inner {
     hapax: Hapax,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     workflows: BTreeMap<String, Arc<Settings>>,
-    crew: Arc<ScriptThreads>,
+    threads: Arc<ScriptThreads>,
 }
 
 /// The settings of a workflow.
@@ -71,7 +71,7 @@ pub struct Settings {
     pub tool_timeout: Duration,
     /// The limits of its script.
     pub limits: Limits,
-    /// The budget that may be spent before a person is asked.
+    /// The budget that may be spent before an escalation.
     pub budget: Budget,
     /// The maintainer that repairs its script.
     pub maintainer: Option<Arc<dyn Maintainer>>,
@@ -140,18 +140,18 @@ impl Items {
         }
         let workflows =
             workflows.into_iter().map(|each| (each.name.clone(), Arc::new(each))).collect();
-        Ok(Self(Arc::new(Inner { hapax, tools: named, workflows, crew: Arc::default() })))
+        Ok(Self(Arc::new(Inner { hapax, tools: named, workflows, threads: Arc::default() })))
     }
 
     /// The same tools and workflows, on another namespace.
     pub fn on(&self, hapax: Hapax) -> Self {
-        let Inner { tools, workflows, crew, .. } = &*self.0;
+        let Inner { tools, workflows, threads, .. } = &*self.0;
         let within = |tool: &Arc<dyn Tool>| {
             tool.within(hapax.namespace()).unwrap_or_else(|| Arc::clone(tool))
         };
         let tools = tools.iter().map(|(name, tool)| (name.clone(), within(tool))).collect();
-        let (workflows, crew) = (workflows.clone(), crew.clone());
-        Self(Arc::new(Inner { hapax, tools, workflows, crew }))
+        let (workflows, threads) = (workflows.clone(), threads.clone());
+        Self(Arc::new(Inner { hapax, tools, workflows, threads }))
     }
 
     /// The ledger.
@@ -185,8 +185,8 @@ impl Items {
     pub async fn run(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
         let script = self.script(workflow).await?;
         let settings = self.settings(workflow);
-        let crew = self.0.crew.clone();
-        let work = |run| bridge::execute(run, settings, script.source, crew);
+        let threads = self.0.threads.clone();
+        let work = |run| bridge::execute(run, settings, script.source, threads);
         self.conduct(workflow, script.version, id, work).await
     }
 
@@ -317,7 +317,7 @@ impl Items {
                 *ended_of = Some(note);
                 return Ok(count.to_string());
             }
-            // If an item failed, the person is asked about the item and not about the run.
+            // If an item failed, the item is escalated and not the run.
             let (failure, escalated) = match note.failure.take() {
                 Some(failure) => (failure, false),
                 None => {

@@ -17,7 +17,7 @@ use crate::stop::{Course, Stopped, Why};
 const OPEN: [StateName; 3] = [StateName::Running, StateName::Unknown, StateName::Indeterminate];
 
 impl Item {
-    /// Looks once for each mutation that was left open, and stops the run if one stays unknown.
+    /// Looks once for each unfinished mutation, and stops the run if one stays unknown.
     pub(crate) async fn settle_unfinished(&self, claim: &Claim) -> Result<(), Stopped> {
         let run = self.run();
         let settled = async {

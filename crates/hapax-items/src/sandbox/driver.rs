@@ -6,7 +6,7 @@
 //!      ├─ an item is open, its handler is over ──▶ end it
 //!      ├─ an item is open, its handler waits ────▶ stuck
 //!      ├─ an item is queued ─────────────────────▶ begin it
-//!      └─ nothing is left ───────────────────────▶ completed, or stuck
+//!      └─ nothing is pending ────────────────────▶ completed, or stuck
 //!
 //! The driver never waits: one request is open at a time, and no code of the script runs before it
 //! is answered. So an empty queue means that nothing will happen any more.

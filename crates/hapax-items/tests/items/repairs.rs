@@ -283,8 +283,8 @@ async fn a_mutation_on_a_done_item_goes_to_repair_and_then_to_a_person() {
 #[tokio::test]
 async fn a_repair_that_cannot_be_judged_waits_with_the_items_it_may_concern() {
     let world = World::opaque();
-    let asks = format!("await mail.inbox({{ all: true }});{}", mended());
-    let (items, _) = maintained(&world, &[answer(&asks, "safe")]);
+    let changed_read = format!("await mail.inbox({{ all: true }});{}", mended());
+    let (items, _) = maintained(&world, &[answer(&changed_read, "safe")]);
     let items = listened(items).await;
     let waits = run(&items).await;
     assert!(matches!(waits, Err(Error::Attention { .. })), "{waits:?}");
