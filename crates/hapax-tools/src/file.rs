@@ -304,7 +304,7 @@ fn remove(place: &FilePlace) -> Result<Json, ToolError> {
     Ok(gone)
 }
 
-/// The bytes of a file, up to one more than asked for.
+/// The bytes of a file, up to one more than requested.
 fn read(place: &FilePlace, most: usize) -> io::Result<Vec<u8>> {
     let directory = place.directory()?;
     // A pipe would block until another process opens its other end.

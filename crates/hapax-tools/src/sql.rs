@@ -190,7 +190,7 @@ impl Rows {
     }
 }
 
-/// Refuses columns that an object cannot tell apart.
+/// Refuses columns with the same name.
 fn unique(names: &[String]) -> Result<(), ToolError> {
     for (nth, name) in names.iter().enumerate() {
         if names[..nth].contains(name) {

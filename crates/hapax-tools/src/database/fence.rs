@@ -1,7 +1,7 @@
 //! The rules for a script's statements on the ledger's file.
 //!
-//! SQLite asks about each action of a statement, in whatever way the statement causes it: through a
-//! view, a subquery, a foreign key's action. Unknown actions are refused.
+//! SQLite has each action of a statement authorized, in whatever way the statement causes it:
+//! through a view, a subquery, a foreign key's action. Unknown actions are refused.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -50,7 +50,7 @@ fn shows_the_file(table: &str) -> bool {
     reserved || table.starts_with("pragma_") || table == "dbstat"
 }
 
-/// Answers SQLite's question about an action.
+/// Authorizes an action for SQLite.
 pub(crate) fn permits(scope: Scope, context: AuthContext<'_>) -> Authorization {
     let reads = match context.action {
         _ if scope == Scope::Ours => true,
@@ -102,7 +102,7 @@ pub(crate) fn is_schema(action: &AuthAction<'_>) -> bool {
 }
 
 /// Refuses tables that refer to the ledger's: a reference keeps rows from being deleted, and SQLite
-/// asks no question when it is declared.
+/// has nothing authorized when it is declared.
 pub(crate) fn check_references(tx: &Transaction<'_>) -> Result<(), ToolError> {
     let all = "SELECT m.name, f.\"table\" FROM sqlite_schema m, pragma_foreign_key_list(m.name) f
          WHERE m.type = 'table'";

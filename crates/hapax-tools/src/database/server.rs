@@ -28,7 +28,7 @@ const LIMITS: &str = "SET LOCAL statement_timeout = '20s';
      SET LOCAL client_connection_check_interval = '500ms';
      SET LOCAL idle_in_transaction_session_timeout = '30s'";
 
-/// Resets everything that a script may have left in the session, and releases its locks. Not
+/// Resets everything that a script may have set in the session, and releases its locks. Not
 /// DISCARD ALL, because the driver has statements of its own.
 const CLEAN: &str = "RESET ALL; RESET ROLE; CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES;
      SELECT pg_catalog.pg_advisory_unlock_all()";

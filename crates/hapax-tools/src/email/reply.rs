@@ -1,6 +1,6 @@
 //! The meaning of an SMTP server's reply, or of no reply, for a message.
 //!
-//! A server that says no has not taken the message, in any phase. A server that says nothing after
+//! A server that refuses has not taken the message, in any phase. A server that is silent after
 //! the final dot may have taken it. Before the dot a message is not complete, and RFC 5321 has the
 //! server forget it.
 //!
@@ -32,7 +32,7 @@ pub(super) enum Phase {
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyError<'a> {
-    /// The server said no.
+    /// The server refused.
     Refused {
         /// The reply code.
         code: u16,
@@ -46,8 +46,8 @@ pub(super) enum ReplyError<'a> {
 }
 
 /// The class of a failure in this phase.
-pub(super) fn class(phase: Phase, trouble: ReplyError<'_>) -> Class {
-    match (phase, trouble) {
+pub(super) fn class(phase: Phase, error: ReplyError<'_>) -> Class {
+    match (phase, error) {
         (_, ReplyError::Refused { code: 400..=499, .. }) => Class::Transient,
         (Phase::Login, ReplyError::Refused { .. } | ReplyError::Unfit) => Class::Permission,
         (_, ReplyError::Refused { code: 530 | 534 | 535 | 538, .. }) => Class::Permission,
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn each_reply_has_one_class() {
         let no = |code, text| ReplyError::Refused { code, text };
-        for (phase, trouble, expected) in [
+        for (phase, error, expected) in [
             (Phase::Hello, ReplyError::Silent, Class::Transient),
             (Phase::Hello, ReplyError::Unfit, Class::Precondition),
             (Phase::Hello, no(421, "4.3.2 shutting down"), Class::Transient),
@@ -101,7 +101,7 @@ mod tests {
             (Phase::Ended, no(554, "5.6.0 bad content"), Class::Precondition),
             (Phase::Ended, no(554, "5.7.1 spam"), Class::Permission),
         ] {
-            assert_eq!(class(phase, trouble), expected, "{phase:?} {trouble:?}");
+            assert_eq!(class(phase, error), expected, "{phase:?} {error:?}");
         }
     }
 }

@@ -91,7 +91,7 @@ impl Wire {
         })
     }
 
-    /// Hands a message over. An error that is not indeterminate says that the server has not
+    /// Hands a message over. An error that is not indeterminate means that the server has not
     /// taken it.
     pub(super) async fn send(&self, message: &Message) -> Result<(), ToolError> {
         let progress = Progress(AtomicU8::new(0));
@@ -185,18 +185,18 @@ fn stopped(phase: Phase, stop: Stop) -> ToolError {
     let (class, text) = match stop {
         Stop::Error(error) => {
             let text = error.source().map(ToString::to_string).unwrap_or_default();
-            let trouble = match error.status() {
+            let reply_error = match error.status() {
                 Some(code) => ReplyError::Refused { code: code.into(), text: &text },
                 None if error.is_client() || is_distrust(&error) => ReplyError::Unfit,
                 None => ReplyError::Silent,
             };
-            (class(phase, trouble), chain(&error))
+            (class(phase, reply_error), chain(&error))
         }
         Stop::Unexpected(reply) => {
             let text = reply.first_line().unwrap_or_default();
             let code = reply.code();
-            let trouble = ReplyError::Refused { code: code.into(), text };
-            (class(phase, trouble), format!("an unexpected reply: {code} {text}"))
+            let reply_error = ReplyError::Refused { code: code.into(), text };
+            (class(phase, reply_error), format!("an unexpected reply: {code} {text}"))
         }
         Stop::Unfit(why) => (class(phase, ReplyError::Unfit), why.to_owned()),
     };

@@ -1,4 +1,4 @@
-//! A script's statements on the ledger's file. SQLite asks about each of their actions; see
+//! A script's statements on the ledger's file. SQLite has each of their actions authorized; see
 //! `fence`.
 
 use hapax::document::print;

@@ -51,8 +51,8 @@ async fn a_mutation_goes_out_once_with_its_key() {
     assert_eq!(got.header("host"), Some(&*format!("127.0.0.1:{}", site.port)));
 }
 
-/// Proves I-3: a script may name any method but CONNECT; it is sent as it is written and tells
-/// mutations apart.
+/// Proves I-3: a script may name any method but CONNECT; it is sent as it is written and separates
+/// mutations.
 #[tokio::test]
 async fn any_method_may_be_named() {
     let site = Site::start().await;
@@ -175,7 +175,7 @@ async fn each_phase_has_its_class() {
     assert_eq!(error.class, Class::Indeterminate, "{error}");
     assert_eq!(error.message, "no answer within 0.3 s");
     let error = hasty.read("get", &json(r#"{"url": "a"}"#)).await.unwrap_err();
-    assert_eq!(error.class, Class::Transient, "a question can be asked again");
+    assert_eq!(error.class, Class::Transient, "a read can be repeated");
 }
 
 /// Proves I-10.
@@ -317,7 +317,7 @@ async fn a_server_that_honours_keys_is_asked_again() {
     let mut again = call(&tool, "post", r#"{"url": "orders", "body": "the end"}"#);
     again.key = post.key;
     assert!(found(tool.reconcile(&again).await).starts_with(r#"{"body":{"id":7},"#));
-    assert_eq!((site.got().len(), site.done()), (3, 1), "asked three times, done once");
+    assert_eq!((site.got().len(), site.done()), (3, 1), "requested three times, done once");
 
     site.answers("/v1/refused", 400, "");
     let refused = call(&tool, "post", r#"{"url": "refused"}"#);

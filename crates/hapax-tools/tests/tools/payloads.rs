@@ -67,7 +67,7 @@ async fn replayed(tool: Arc<dyn Tool>, operation: &str, [applied, others @ ..]: 
     assert_eq!(states, [(MutationState::Applied, 1)], "{name}");
 }
 
-/// Proves I-6: an HTTP server is asked once, whatever the difference.
+/// Proves I-6: an HTTP server gets one request, whatever the difference.
 #[tokio::test]
 async fn a_request_is_not_sent_again_with_another_payload() {
     let site = Site::start().await;
