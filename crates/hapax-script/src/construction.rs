@@ -15,7 +15,7 @@ use crate::trace::{Piece, Trace, question};
 /// Scripts with more items and tool calls than this are refused.
 const CALLS: usize = 2000;
 
-/// How a script names things, as far as its syntax tree says.
+/// How a script names things, as far as its syntax tree shows.
 #[derive(Debug, Clone)]
 pub struct Construction {
     /// Every call of withItem, in order.
@@ -121,10 +121,10 @@ impl Construction {
     }
 
     fn items_against(&self, before: &Self) -> Vec<Difference> {
-        let fates = align(before.items.len(), self.items.len(), |i, j| {
+        let changes = align(before.items.len(), self.items.len(), |i, j| {
             before.builds_like(&before.items[i].id, &self.items[j].id).into()
         });
-        let difference = |fate| match fate {
+        let difference = |change| match change {
             ElementChange::Kept(..) => None,
             ElementChange::Changed(i, j) => {
                 let (before, after) = contrast(&before.items[i].id, &self.items[j].id);
@@ -139,7 +139,7 @@ impl Construction {
                 Some(Difference::ItemRemoved { id: whole(id), line: *line })
             }
         };
-        fates.into_iter().filter_map(difference).collect()
+        changes.into_iter().filter_map(difference).collect()
     }
 
     /// Compares the calls of one operation. Added calls, and removed calls without a subkey, are no
@@ -153,7 +153,7 @@ impl Construction {
         same_items: bool,
     ) -> Vec<Difference> {
         let (tool, operation) = name;
-        let fates = align(old.len(), new.len(), |i, j| {
+        let changes = align(old.len(), new.len(), |i, j| {
             // Matches calls with the same subkey first, then prefers those with the same payload.
             let alike = u32::from(old[i].payload == new[j].payload);
             if self.builds_like(&old[i].subkey, &new[j].subkey) { 10_000 + alike } else { 0 }
@@ -169,8 +169,8 @@ impl Construction {
         let keyed = old.iter().chain(new).any(|call| !call.subkey.is_empty());
         let entangled = keyed && old.len() != new.len();
         let mut differences = Vec::new();
-        for fate in fates {
-            match fate {
+        for change in changes {
+            match change {
                 ElementChange::Kept(i, j) => {
                     let (tool, operation) = (tool.clone(), operation.clone());
                     let line = new[j].line;

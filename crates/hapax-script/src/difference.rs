@@ -164,7 +164,7 @@ pub(crate) fn contrast<'a>(before: &'a [Piece], after: &'a [Piece]) -> (String, 
     (located(before, left), located(after, right))
 }
 
-/// A construction for people, as far as its expression says.
+/// A construction for people, as far as its expression shows.
 pub(crate) fn whole(pieces: &[Piece]) -> String {
     let expression = pieces.first().map(|piece| piece.shown.as_str()).unwrap_or_default();
     format!("`{}`", excerpt(expression, 0))

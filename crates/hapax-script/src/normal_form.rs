@@ -38,7 +38,7 @@ pub(crate) struct NormalForm<'a, 's> {
     pub(crate) payloads: bool,
     /// Names from outside of the root, as they were met.
     pub(crate) met: Vec<(Binding, Facet)>,
-    /// Calls of tools whose arguments were left out.
+    /// Calls of tools whose arguments are omitted.
     pub(crate) calls: Vec<Node>,
     /// A `this` that belongs to code around the root was met.
     pub(crate) selfish: bool,
@@ -154,7 +154,7 @@ impl<'a, 's> NormalForm<'a, 's> {
         }
     }
 
-    /// Whether an entry is left out because the subkey is normalized elsewhere.
+    /// Whether an entry is omitted because the subkey is normalized elsewhere.
     fn is_subkey(&self, entry: Node) -> bool {
         let syntax = &self.script.syntax;
         let key = match syntax.kind(entry) {
@@ -184,7 +184,7 @@ impl<'a, 's> NormalForm<'a, 's> {
     }
 
     /// A repair may change a question to a tool, although the answer depends on it. So arguments
-    /// are left out, unless evaluating them has an effect.
+    /// are omitted, unless evaluating them has an effect.
     fn call(&mut self, node: Node) {
         let arguments = self.script.syntax.child(node, "arguments");
         if let Callee::Tool(tool, operation) = self.script.callee(node)
