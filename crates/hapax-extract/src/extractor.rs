@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_trouble_is_the_same_after_the_ledger_kept_it() {
-        for trouble in [
+        for error in [
             later("busy", None),
             later("busy: very", Some(0)),
             later("busy", Some(1_500)),
@@ -180,7 +180,7 @@ mod tests {
             later("", Some(u64::MAX)),
             ExtractorError::Never("no".into()),
         ] {
-            assert_eq!(ExtractorError::of(&trouble.reason()), trouble);
+            assert_eq!(ExtractorError::of(&error.reason()), error);
         }
         // A reason that only resembles a prefix is read as a plain reason.
         for reason in ["it may work after lunch: who knows", "it may work after 7s"] {

@@ -10,7 +10,7 @@ use crate::resolve::resolve;
 
 /// Merges what was found in each chunk. The same chunks with the same findings make the same graph.
 /// A finding that points outside its chunk counts up to the chunk's end; a relation between
-/// mentions that are not there is left out.
+/// mentions that are not there is skipped.
 pub fn merge(chunks: &[Chunk<'_>], found: &[ChunkGraph], ontology: &Ontology) -> Graph {
     let resolved = resolve(found, ontology);
     let mut entities: Vec<Gathered> = resolved.things.iter().map(|_| Gathered::default()).collect();
@@ -143,8 +143,7 @@ mod tests {
             let (subject, object) = (number(start, false), number(end, true));
             Statement { subject, property: "meets".to_owned(), object, start, end }
         });
-        let said = statements.collect();
-        ChunkGraph { mentions, said }
+        ChunkGraph { mentions, said: statements.collect() }
     }
 
     fn merged(size: usize) -> Graph {

@@ -138,7 +138,7 @@ impl OpenAi {
                 Err(refused) => refused,
             };
             if refused.status == Some(StatusCode::BAD_REQUEST)
-                && let Some(next) = dialect.after(&refused.trouble.to_string())
+                && let Some(next) = dialect.after(&refused.error.to_string())
             {
                 dialect = next;
                 self.dialects.learn(&talk.model, next);
@@ -149,7 +149,7 @@ impl OpenAi {
                     talk.paused = true;
                     tokio::time::sleep(pause).await;
                 }
-                _ => return Err(refused.trouble),
+                _ => return Err(refused.error),
             }
         }
     }
@@ -157,7 +157,7 @@ impl OpenAi {
 
 /// The pause that the endpoint requests, if it is busy and the pause is short.
 fn short_pause(refused: &Refused) -> Option<Duration> {
-    match (refused.status, &refused.trouble) {
+    match (refused.status, &refused.error) {
         (Some(StatusCode::TOO_MANY_REQUESTS), ExtractorError::Later { after, .. }) => {
             after.filter(|after| *after <= POLITE)
         }

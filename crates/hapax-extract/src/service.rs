@@ -510,7 +510,7 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
         Some(Err(error)) => Err(panicked(error)),
         None => return Err(Failure::not_done("nothing was read")),
     };
-    let read = read.map_err(|trouble| Failure::not_done(trouble.reason()))?;
+    let read = read.map_err(|error| Failure::not_done(error.reason()))?;
     let kept = StoredResult {
         computed_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         graph: &read.graph,

@@ -145,10 +145,10 @@ impl Job {
             };
             let part = match part {
                 Ok(part) => part,
-                Err(trouble) => {
+                Err(error) => {
                     failed = Some(match failed.take() {
-                        Some(first) => ExtractorError::and(first, trouble),
-                        None => trouble,
+                        Some(first) => ExtractorError::and(first, error),
+                        None => error,
                     });
                     continue;
                 }
@@ -165,8 +165,8 @@ impl Job {
             }
             found[part.chunk] = part.found;
         }
-        if let Some(trouble) = failed {
-            return Err(trouble);
+        if let Some(error) = failed {
+            return Err(error);
         }
         self.report(Progress::Merging);
         spent.cost_micros = self.extractor.cost_micros(spent.tokens_in, spent.tokens_out);
@@ -285,7 +285,7 @@ impl Job {
         let effect = effect.label("extraction.part").about(self.about(phase));
         let run = effect.wait(SHARED_CHUNK_WAIT).share_failures().run(|claim| async move {
             let answered = Self::guarded(ask).await;
-            let answered = answered.map_err(|trouble| Failure::not_done(trouble.reason()))?;
+            let answered = answered.map_err(|error| Failure::not_done(error.reason()))?;
             let Answered { found, calls, tokens_in, tokens_out } = answered;
             claim.index_result(IndexEntry { whole: false, ..job.index_entry() });
             let kept = StoredChunk { found, calls, tokens_in, tokens_out };

@@ -109,15 +109,15 @@ fn counted(extractor: &OpenAi, standin: &StandIn, calls: u64, failed: u64) {
     assert_eq!((spent.tokens_in, spent.tokens_out), (completed * 100, completed * 10));
 }
 
-fn never(trouble: ExtractorError) -> String {
-    match trouble {
+fn never(error: ExtractorError) -> String {
+    match error {
         ExtractorError::Never(reason) => reason,
         ExtractorError::Later { reason, .. } => panic!("may work later: {reason}"),
     }
 }
 
-fn later(trouble: ExtractorError) -> (String, Option<Duration>) {
-    match trouble {
+fn later(error: ExtractorError) -> (String, Option<Duration>) {
+    match error {
         ExtractorError::Later { reason, after } => (reason, after),
         ExtractorError::Never(reason) => panic!("will not work: {reason}"),
     }
@@ -568,7 +568,7 @@ fn the_identity_leaves_out_who_asks_how_often_and_at_what_price() {
     assert_eq!(OpenAi::new(other).expect("good settings").identity(), one);
 }
 
-/// Proves X-9: a result says what its own calls cost, and reused chunks cost nothing again.
+/// Proves X-9: a result has the cost of its own calls, and reused chunks cost nothing again.
 #[tokio::test]
 async fn a_result_says_what_it_cost() {
     let relations = json!({ "relations": [] }).to_string();
@@ -596,7 +596,7 @@ async fn a_result_says_what_it_cost() {
         assert_eq!((&paid["calls"], &paid["tokensIn"]), (&json!(3), &json!(300)));
         assert_eq!(paid.get("costMicros"), prices.map(|_| json!(63)).as_ref());
         assert_eq!(extractor.spent().cost_micros, prices.map(|_| 63));
-        assert_eq!(metadata("{}").await, paid, "a hit tells what it cost when it was made");
+        assert_eq!(metadata("{}").await, paid, "a hit has the cost of its making");
         let reused = metadata(r#"{"concurrency": 1}"#).await;
         assert_eq!(reused.get("costMicros"), prices.map(|_| json!(0)).as_ref());
         counted(&extractor, &standin, 3, 0);

@@ -25,8 +25,9 @@ fn extract(ontology: &Arc<Ontology>, text: &str) -> Graph {
     let find = |text: &str| {
         let mentions = builtin.mentions(ontology, text).expect("mentions");
         let properties = scope.between(&mentions);
-        let said = builtin.statements(ontology, text, &mentions, &properties).expect("relations");
-        ChunkGraph { mentions, said }
+        let statements =
+            builtin.statements(ontology, text, &mentions, &properties).expect("relations");
+        ChunkGraph { mentions, said: statements }
     };
     let found: Vec<ChunkGraph> = chunks.iter().map(|chunk| find(chunk.text)).collect();
     merge(&chunks, &found, ontology)
