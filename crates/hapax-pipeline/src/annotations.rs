@@ -163,7 +163,7 @@ impl Pipeline {
     }
 }
 
-/// How often undoing a step may fail before a person is asked.
+/// How often undoing a step may fail before an escalation.
 const ROLLBACKS: u32 = 3;
 
 const EXACT: &str = "rollback: it names an exact place of a masked dataset, or is not a text";

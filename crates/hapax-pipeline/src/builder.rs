@@ -89,7 +89,7 @@ impl<'a> OperationBuilder<'a> {
         self
     }
 
-    /// A check that has to pass before the work begins. Its error says why it does not.
+    /// A check that has to pass before the work begins. Its error is the reason if it does not.
     pub fn before<F, Fut>(mut self, name: &str, check: F) -> Self
     where
         F: Fn(Work) -> Fut + Send + Sync + 'a,
@@ -122,7 +122,7 @@ impl<'a> OperationBuilder<'a> {
     /// Performs the operation, unless it was performed before, and returns its result.
     ///
     /// The work may be called several times: at once after a transient error, and as a whole, with
-    /// the same inputs, as the dataset's policy says.
+    /// the same inputs, as the dataset's policy allows.
     pub async fn run<F, Fut>(self, mut work: F) -> Result<Finished, Error>
     where
         F: FnMut(Work) -> Fut,

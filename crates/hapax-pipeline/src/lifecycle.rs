@@ -1,5 +1,5 @@
 //! The steps of an operation: granted, admitted, executed, validated, concluded. Each step consumes
-//! the one before and returns the next, so none can be left out or done twice.
+//! the one before and returns the next, so none can be skipped or done twice.
 //!
 //! ```text
 //!  key ─▶ lock ─▶ Granted ─admit─▶ Admitted ─execute─▶ Executed ─validate─▶ Validated ─conclude─▶ outcome

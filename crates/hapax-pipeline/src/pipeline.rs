@@ -329,7 +329,7 @@ impl Pipeline {
 
     /// Decides what follows when an operation, or the one that holds its lock, happened in part or
     /// has an unknown outcome. Opens a review where the dataset requires one, or where nothing else
-    /// is possible. `found` says that the caller found it so, before any attempt of its own.
+    /// is possible. `found` means that the caller found it so, before any attempt of its own.
     pub(crate) async fn stuck(
         &self,
         stage: &Stage,

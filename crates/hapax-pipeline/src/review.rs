@@ -210,7 +210,7 @@ async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
     }))
 }
 
-/// Records a reviewer's decision. The answer says whether it counts: a decided review stays
+/// Records a reviewer's decision. The answer is whether it counts: a decided review stays
 /// decided.
 pub async fn decide(
     pipeline: &Pipeline,

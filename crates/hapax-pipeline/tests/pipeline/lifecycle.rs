@@ -214,9 +214,9 @@ mod cases {
     /// claims an output.
     pub(super) async fn every_end_is_told(ledger: Arc<Ledger>) {
         let pipeline = ledger.pipeline();
-        let run = |nth, trouble: WorkError| {
+        let run = |nth, error: WorkError| {
             let builder = pipeline.operation(operation(&format!("d{nth}"), nth));
-            async move { builder.run(|_| async { Err(trouble.clone()) }).await.expect_err("no result") }
+            async move { builder.run(|_| async { Err(error.clone()) }).await.expect_err("no result") }
         };
         run(1, WorkError::not_done("no")).await;
         run(2, WorkError::ambiguous("timeout")).await;

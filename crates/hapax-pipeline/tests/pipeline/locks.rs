@@ -50,7 +50,7 @@ async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -
 }
 
 /// Proves P-5, P-13 and P-19: a lock whose holder has an unknown outcome cannot be taken. That is
-/// counted, and escalated where the dataset says so.
+/// counted, and escalated where the dataset declares it.
 #[tokio::test]
 async fn a_lock_that_is_kept_is_counted_and_escalated() {
     let hapax = Hapax::builder().in_memory();

@@ -62,23 +62,29 @@ mod cases {
     use super::*;
 
     /// Texts about an operation by rollbacks, reconcilers and people.
-    async fn beside_the_lifecycle(ledger: &Ledger, trouble: &'static str, geojson: &'static str) {
+    async fn beside_the_lifecycle(
+        ledger: &Ledger,
+        exact_text: &'static str,
+        geojson: &'static str,
+    ) {
         let dug = Dataset { masked: Some(5), ..Dataset::default() };
         ledger.declare("dug", dug).await;
         let pipeline = ledger.pipeline();
         let justification = Some("a survey".to_owned());
         let request =
             |nth| Operation { justification: justification.clone(), ..operation("dug", nth) };
-        ledger.hapax.on_rollback("fill", move |_| async move { Err(Failure::not_done(trouble)) });
-        ledger.hapax.on_rollback("panic", move |_| async move { panic!("{trouble}") });
+        ledger
+            .hapax
+            .on_rollback("fill", move |_| async move { Err(Failure::not_done(exact_text)) });
+        ledger.hapax.on_rollback("panic", move |_| async move { panic!("{exact_text}") });
         for (nth, step) in [(1, "fill"), (2, "panic")] {
             let partial = pipeline.operation(request(nth)).run(|work| async move {
-                for exact in [trouble.as_bytes(), geojson.as_bytes(), &[0xff, 0xfe]] {
+                for exact in [exact_text.as_bytes(), geojson.as_bytes(), &[0xff, 0xfe]] {
                     work.undo_with("fill", exact).await.expect_err("it may not be kept");
                 }
-                work.undo_with(trouble, "7").await.expect_err("nor may this");
+                work.undo_with(exact_text, "7").await.expect_err("nor may this");
                 work.undo_with(step, r#"{"hole":7}"#).await?;
-                Err::<WorkResult, _>(WorkError::partial(trouble))
+                Err::<WorkResult, _>(WorkError::partial(exact_text))
             });
             partial.await.expect_err("some of it");
             let key = request(nth).key().expect("a key");
@@ -94,15 +100,16 @@ mod cases {
             assert!(!PLANTED.iter().any(|digits| error.contains(digits)), "{error}");
             let happened = hapax::Resolution::Happened(geojson.into());
             let judged = pipeline
-                .resolve(key, seen(ledger, key, attempt).await, happened, ("ann", trouble))
+                .resolve(key, seen(ledger, key, attempt).await, happened, ("ann", exact_text))
                 .await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
             for open in review::list(&ledger.hapax, true, 10).await.expect("reviews") {
-                let yes = review::decide(&pipeline, open.key, open.attempt, true, ("ann", trouble));
+                let yes =
+                    review::decide(&pipeline, open.key, open.attempt, true, ("ann", exact_text));
                 assert!(matches!(yes.await, Ok(hapax::Judged::Decided(_))));
             }
             let judged =
-                pipeline.reset(key, seen(ledger, key, attempt).await, ("ann", trouble)).await;
+                pipeline.reset(key, seen(ledger, key, attempt).await, ("ann", exact_text)).await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
         }
         // A reconciler's finding is masked too.
@@ -149,7 +156,7 @@ mod cases {
             ..operation("sites", nth)
         };
         let geojson = r#"{"type":"Feature","geometry":{"type":"LineString","coordinates":[[-97.321234,38.512347],[-98.454321,37.912345]]},"properties":{"site_lat":39.023456,"site_lon":-96.187654,"note":"by 38.512347, -97.321234"}}"#;
-        let trouble = "the well at 38.512347, -97.321234 (POINT(-98.454321 37.912345)) caved in";
+        let exact_text = "the well at 38.512347, -97.321234 (POINT(-98.454321 37.912345)) caved in";
 
         let finished = pipeline
             .operation(why(1))
@@ -174,7 +181,7 @@ mod cases {
             let pipeline = pipeline.clone();
             async move {
                 transactional(pipeline.operation(request))
-                    .run(|_| async move { panic!("{trouble}") })
+                    .run(|_| async move { panic!("{exact_text}") })
                     .await
                     .map(drop)
             }
@@ -182,9 +189,9 @@ mod cases {
         let error = panics.await.expect("no panic gets through").expect_err("no result");
         assert!(error.to_string().contains("panicked"), "{error}");
         for (nth, failure) in [
-            (2, WorkError::not_done(trouble)),
-            (3, WorkError::transient(trouble)),
-            (4, WorkError::ambiguous(trouble)),
+            (2, WorkError::not_done(exact_text)),
+            (3, WorkError::transient(exact_text)),
+            (4, WorkError::ambiguous(exact_text)),
         ] {
             let builder = pipeline.operation(Operation { dataset_id: "sites".into(), ..why(nth) });
             builder.run(|_| async { Err(failure.clone()) }).await.expect_err("no result");
@@ -219,13 +226,13 @@ mod cases {
         let placed = placed.after("check --at 38.512347,-97.321234", |_| async { Ok(()) });
         placed.run(|_| async { Ok::<_, WorkError>(WorkResult::new("")) }).await.expect("done");
         let checked = pipeline.operation(why(5));
-        let checked = checked.after("placed", move |_| async move { Err(trouble.to_owned()) });
+        let checked = checked.after("placed", move |_| async move { Err(exact_text.to_owned()) });
         checked
-            .run(|_| async { Ok::<_, WorkError>(WorkResult::new(trouble)) })
+            .run(|_| async { Ok::<_, WorkError>(WorkResult::new(exact_text)) })
             .await
             .expect_err("unfit");
 
-        beside_the_lifecycle(&ledger, trouble, geojson).await;
+        beside_the_lifecycle(&ledger, exact_text, geojson).await;
 
         ledger.hapax.pass().await.expect("sealed");
         let mut projector = Projector::new(&ledger.hapax).expect("a projector");

@@ -101,9 +101,9 @@ mod cases {
         assert_eq!(products.collect::<Vec<_>>(), [3, 1]);
     }
 
-    /// Proves P-9: a whole operation is retried as often as the dataset says. After the last retry
-    /// a review is opened where the dataset says so. A sovereign dataset that requires a review
-    /// has no retry.
+    /// Proves P-9: a whole operation is retried as often as the dataset allows. After the last
+    /// retry a review is opened where the dataset declares it. A sovereign dataset that requires a
+    /// review has no retry.
     pub(super) async fn a_whole_operation_is_tried_again_as_its_dataset_says(ledger: Arc<Ledger>) {
         let retries = Retries { again: 2, ..QUICK };
         let sovereignty = Some(hapax::Sovereignty::Tribal);
@@ -201,8 +201,8 @@ mod cases {
     }
 
     /// Proves P-9: a rollback that keeps failing leaves the operation partial and blocked. The
-    /// third failure opens a review, whatever the dataset says. After an approval the rollback is
-    /// tried again.
+    /// third failure opens a review, whatever the dataset declares. After an approval the rollback
+    /// is tried again.
     pub(super) async fn a_rollback_that_fails_for_the_third_time_is_escalated(ledger: Arc<Ledger>) {
         let (pipeline, tried, mended) =
             (ledger.pipeline(), Count::default(), Arc::new(AtomicBool::new(false)));
@@ -253,7 +253,7 @@ mod cases {
         let retries = Retries { again: 50, ..QUICK };
         ledger.declare("quick", Dataset { retries: QUICK, ..Dataset::default() }).await;
         ledger.declare("whole", Dataset { retries, ..Dataset::default() }).await;
-        for (dataset, trouble) in
+        for (dataset, error) in
             [("quick", WorkError::transient("busy")), ("whole", WorkError::not_done("no"))]
         {
             let (pipeline, count) = (ledger.pipeline(), Count::default());
@@ -262,8 +262,8 @@ mod cases {
                 let builder = transactional(pipeline.operation(operation(dataset, nth)));
                 let failed = builder.run(|_| {
                     count.add();
-                    let trouble = trouble.clone();
-                    async { Err(trouble) }
+                    let error = error.clone();
+                    async { Err(error) }
                 });
                 errors.push(failed.await.expect_err("it is down").to_string());
             }
