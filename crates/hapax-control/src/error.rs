@@ -129,12 +129,12 @@ pub(crate) enum Kind {
 }
 
 impl SendError {
-    /// It did not reach the peer, for certain. It is sent again, as its policy says.
+    /// It did not reach the peer, for certain. It is sent again, as its policy allows.
     pub fn not_done(reason: impl Into<String>) -> Self {
         Self { kind: Kind::NotDone, reason: reason.into() }
     }
 
-    /// It may have reached the peer, which honours its key. It is sent again, as its policy says.
+    /// It may have reached the peer, which honours its key. It is sent again, as its policy allows.
     pub fn ambiguous(reason: impl Into<String>) -> Self {
         Self { kind: Kind::Ambiguous, reason: reason.into() }
     }

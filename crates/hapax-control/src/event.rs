@@ -12,7 +12,7 @@ pub(crate) struct About<'a> {
     pub(crate) key: Option<Key>,
 }
 
-macro_rules! tell {
+macro_rules! log_event {
     ($level:ident, $name:literal, $code:literal, $about:expr, $text:literal) => {{
         let About { computation, epoch, key } = $about;
         let key = key.map(|key| key.to_string()).unwrap_or_default();
@@ -21,25 +21,31 @@ macro_rules! tell {
 }
 
 pub(crate) fn derived(about: About<'_>) {
-    tell!(debug, "IDP-001", "IDP-001", about, "idempotency key derived");
+    log_event!(debug, "IDP-001", "IDP-001", about, "idempotency key derived");
 }
 
 pub(crate) fn replayed(about: About<'_>) {
-    tell!(info, "IDP-002", "IDP-002", about, "dedup hit: the recorded outcome is returned");
+    log_event!(info, "IDP-002", "IDP-002", about, "dedup hit: the recorded outcome is returned");
 }
 
 pub(crate) fn committed(about: About<'_>) {
-    tell!(info, "IDP-005", "IDP-005", about, "new request committed");
+    log_event!(info, "IDP-005", "IDP-005", about, "new request committed");
 }
 
 /// Logs a refusal, if it is one that has a code.
 pub(crate) fn refused(about: About<'_>, error: &Error) {
     match error {
         Error::Conflict { .. } => {
-            tell!(warn, "IDP-003", "IDP-003", about, "conflict: the key came with another payload");
+            log_event!(
+                warn,
+                "IDP-003",
+                "IDP-003",
+                about,
+                "conflict: the key came with another payload"
+            );
         }
         Error::Epoch(_) => {
-            tell!(warn, "IDP-004", "IDP-004", about, "refused: a key of another epoch");
+            log_event!(warn, "IDP-004", "IDP-004", about, "refused: a key of another epoch");
         }
         _ => {}
     }

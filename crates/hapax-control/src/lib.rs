@@ -3,7 +3,7 @@
 //! A request is one of the [registered](Registry) computations. One that may be retried carries a
 //! key derived from its name, the epoch of its domain and its bytes; a key of one epoch is worth
 //! nothing in another. The sending side [dispatches](ControlPlane::dispatch), the receiving side
-//! [receives](Receiver::receive), and the ledger is asked before anything is sent or run.
+//! [receives](Receiver::receive), and the ledger is consulted before anything is sent or run.
 //!
 //! ```
 //! use hapax::Hapax;

@@ -26,7 +26,7 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Sends registered computations, and asks this ledger first.
+    /// Sends registered computations, and consults this ledger first.
     pub fn new(hapax: Hapax, registry: impl Into<Arc<Registry>>) -> Self {
         let budget = Arc::new(Mutex::new(Budget::new(tokio::time::Instant::now())));
         Self { hapax, registry: registry.into(), budget, wait: Duration::from_secs(30) }
@@ -45,8 +45,8 @@ impl ControlPlane {
 
     /// Has a peer do something once, in the current epoch of its domain.
     ///
-    /// The ledger is asked before the request is sent for the first time and before each retry. If
-    /// an answer is recorded, it is returned and nothing is sent. A retryable computation is
+    /// The ledger is consulted before the request is sent for the first time and before each retry.
+    /// If an answer is recorded, it is returned and nothing is sent. A retryable computation is
     /// retried by its policy, as long as the retry budget lasts. Any other is sent once, whatever
     /// happens.
     pub async fn dispatch<F, Fut, T>(

@@ -1,4 +1,4 @@
-//! Requests that a client sends itself: it asks for permission, sends, and reports.
+//! Requests that a client sends itself: it requests permission, sends, and reports.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::event::{self, About};
 use crate::plane::ControlPlane;
 use crate::registry::Computation;
 
-/// The terms on which a client asks for permission.
+/// The terms on which a client requests permission.
 #[derive(Debug, Clone, Default)]
 pub struct Terms {
-    /// The epoch it asks in; the current one unless given.
+    /// The epoch of the request; the current one unless given.
     pub epoch: Option<u64>,
     /// The lease that the permission hangs on.
     pub lease: Option<LeaseId>,
@@ -40,8 +40,8 @@ pub struct Permitted<'a> {
 }
 
 impl ControlPlane {
-    /// Asks on behalf of a client that sends the request itself. Asking again with the same
-    /// attempt gives the same answer.
+    /// Requests permission on behalf of a client that sends the request itself. A repeated call
+    /// with the same attempt gives the same answer.
     pub async fn permit(
         &self,
         computation: &str,

@@ -178,8 +178,9 @@ fn time<T>(what: &str, bytes: usize, mut run: impl FnMut() -> T) {
 fn read(builtin: &Builtin, scope: &Scope, ontology: &Ontology, chunk: &Chunk<'_>) -> ChunkGraph {
     let mentions = builtin.mentions(ontology, chunk.text).unwrap_or_default();
     let properties = scope.between(&mentions);
-    let said = builtin.said(ontology, chunk.text, &mentions, &properties).unwrap_or_default();
-    ChunkGraph { mentions, said }
+    let statements =
+        builtin.statements(ontology, chunk.text, &mentions, &properties).unwrap_or_default();
+    ChunkGraph { mentions, said: statements }
 }
 
 fn main() {
@@ -190,17 +191,17 @@ fn main() {
     let scope = Scope::new(&ontology);
     let (builtin, stranger) = (Builtin::new(), Builtin::new());
     let begun = Instant::now();
-    builtin.learn(&ontology).unwrap_or_else(|trouble| panic!("{trouble}"));
+    builtin.learn(&ontology).unwrap_or_else(|error| panic!("{error}"));
     println!("compiling the ontology: {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
     let find = |builtin: &Builtin, ontology: &Ontology| -> Vec<ChunkGraph> {
         pieces.iter().map(|chunk| read(builtin, &scope, ontology, chunk)).collect()
     };
     let found = find(&builtin, &ontology);
     let graph = merge(&pieces, &found, &ontology);
-    let said: usize = found.iter().map(|found| found.said.len()).sum();
+    let relations: usize = found.iter().map(|found| found.said.len()).sum();
     let mentions: usize = found.iter().map(|found| found.mentions.len()).sum();
     println!(
-        "{} bytes, {} chunks, {mentions} mentions, {said} relations",
+        "{} bytes, {} chunks, {mentions} mentions, {relations} relations",
         text.len(),
         pieces.len()
     );

@@ -45,7 +45,7 @@ impl Attention {
             let mut book = self.lock();
             (std::mem::take(&mut book.noted), book.namespaces.clone())
         };
-        let mut heard: Vec<CacheAccess> = noted
+        let mut accesses: Vec<CacheAccess> = noted
             .into_iter()
             .map(|((name, kind), Noted { ontology, times })| CacheAccess {
                 name,
@@ -55,14 +55,14 @@ impl Attention {
                 about: "{}".into(),
             })
             .collect();
-        heard.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
-        (heard, namespaces)
+        accesses.sort_by(|a, b| (&a.name, a.kind).cmp(&(&b.name, b.kind)));
+        (accesses, namespaces)
     }
 
     /// Adds back counts whose recording failed.
-    pub(crate) fn put_back(&self, heard: Vec<CacheAccess>) {
+    pub(crate) fn put_back(&self, accesses: Vec<CacheAccess>) {
         let mut book = self.lock();
-        for CacheAccess { name, ontology, kind, times, .. } in heard {
+        for CacheAccess { name, ontology, kind, times, .. } in accesses {
             let noted = book.noted.entry((name, kind));
             noted.or_insert(Noted { ontology, times: 0 }).times += times;
         }

@@ -66,7 +66,7 @@ impl Builtin {
 
     /// The relations that the chunk states by these properties between these mentions, in the order
     /// of the text.
-    pub fn said(
+    pub fn statements(
         &self,
         ontology: &Ontology,
         chunk: &str,
@@ -76,7 +76,7 @@ impl Builtin {
         if mentions.len() < 2 || properties.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(relations::said(&*self.lexicon(ontology)?, chunk, mentions, properties))
+        Ok(relations::statements(&*self.lexicon(ontology)?, chunk, mentions, properties))
     }
 
     fn lexicon(&self, ontology: &Ontology) -> Result<Arc<Lexicon>, ExtractorError> {
@@ -130,7 +130,7 @@ impl Extractor for Builtin {
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
     ) -> Answer<'a, Vec<Statement>> {
-        Box::pin(ready(self.said(ask.ontology, ask.chunk, mentions, properties).map(free)))
+        Box::pin(ready(self.statements(ask.ontology, ask.chunk, mentions, properties).map(free)))
     }
 }
 

@@ -31,7 +31,7 @@ pub enum Error {
     Extractor {
         /// Why.
         reason: String,
-        /// How long to wait before the retry, if the extractor said so.
+        /// How long to wait before the retry, if the extractor gave a time.
         after: Option<Duration>,
     },
     /// The extractor cannot answer, and will not until the operator or the caller changes

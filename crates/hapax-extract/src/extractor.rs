@@ -15,7 +15,7 @@ use crate::params::Params;
 pub struct Ask<'a> {
     /// The chunk.
     pub chunk: &'a str,
-    /// The text before the chunk, as much as the extractor asks for.
+    /// The text before the chunk, as much as the extractor needs.
     pub context: &'a str,
     /// The ontology to extract by.
     pub ontology: &'a Ontology,
@@ -57,10 +57,10 @@ pub enum ExtractorError {
     Later {
         /// Why not now.
         reason: String,
-        /// How long to wait before the next try, if the extractor said so.
+        /// How long to wait before the next try, if the extractor gave a time.
         after: Option<Duration>,
     },
-    /// It will not work, however often it is asked.
+    /// It will not work, however often it is retried.
     #[error("{0}")]
     Never(String),
 }
@@ -115,14 +115,14 @@ impl ExtractorError {
 pub type Answer<'a, T> =
     Pin<Box<dyn Future<Output = Result<Answered<T>, ExtractorError>> + Send + 'a>>;
 
-/// Finds entities and relations in a chunk of text. A question is asked once and its answer is
+/// Finds entities and relations in a chunk of text. A question is sent once and its answer is
 /// reused, so the same question has to have the same answer, or one that is as good.
 pub trait Extractor: Send + Sync + 'static {
     /// Its name, its version, and everything else that changes its answers and is not in
     /// [`Params`]. Part of every key.
     fn identity(&self) -> String;
 
-    /// How many characters before a chunk it asks for.
+    /// How many characters before a chunk it needs.
     fn context(&self) -> usize {
         0
     }
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_trouble_is_the_same_after_the_ledger_kept_it() {
-        for trouble in [
+        for error in [
             later("busy", None),
             later("busy: very", Some(0)),
             later("busy", Some(1_500)),
@@ -180,7 +180,7 @@ mod tests {
             later("", Some(u64::MAX)),
             ExtractorError::Never("no".into()),
         ] {
-            assert_eq!(ExtractorError::of(&trouble.reason()), trouble);
+            assert_eq!(ExtractorError::of(&error.reason()), error);
         }
         // A reason that only resembles a prefix is read as a plain reason.
         for reason in ["it may work after lunch: who knows", "it may work after 7s"] {
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn of_two_pauses_the_longer_counts() {
-        let told = later("first", None).and(later("second", Some(2_000)));
-        assert_eq!(told.and(later("third", Some(1_000))), later("first", Some(2_000)));
+        let pause = later("first", None).and(later("second", Some(2_000)));
+        assert_eq!(pause.and(later("third", Some(1_000))), later("first", Some(2_000)));
         let never = ExtractorError::Never("no".into());
         assert_eq!(never.clone().and(later("second", Some(1))), never);
     }

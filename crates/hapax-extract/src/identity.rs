@@ -21,20 +21,20 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of a request. `asked` are the parameters as the client sent them, for the
+    /// The identity of a request. `given` are the parameters as the client sent them, for the
     /// formula; `params` are those that count, and `extractor` is the extractor's own identity, for
     /// the fingerprint.
     pub(crate) fn of(
         text: &str,
         known: &Known,
-        asked: &Json,
+        given: &Json,
         params: &Params,
         extractor: &str,
     ) -> Result<Self, KeyError> {
         let ontology_id = known.ontology.id.as_str();
         let ontology_version = known.version.as_str();
         let components =
-            Extraction { text, ontology_id, ontology_version, params: asked }.derive()?;
+            Extraction { text, ontology_id, ontology_version, params: given }.derive()?;
         let fingerprint = Fingerprint::of_parts(&[
             WORKFLOW.as_bytes(),
             components.normalized_text.as_bytes(),

@@ -10,7 +10,7 @@ use crate::resolve::resolve;
 
 /// Merges what was found in each chunk. The same chunks with the same findings make the same graph.
 /// A finding that points outside its chunk counts up to the chunk's end; a relation between
-/// mentions that are not there is left out.
+/// mentions that are not there is skipped.
 pub fn merge(chunks: &[Chunk<'_>], found: &[ChunkGraph], ontology: &Ontology) -> Graph {
     let resolved = resolve(found, ontology);
     let mut entities: Vec<Gathered> = resolved.things.iter().map(|_| Gathered::default()).collect();
@@ -23,13 +23,14 @@ pub fn merge(chunks: &[Chunk<'_>], found: &[ChunkGraph], ontology: &Ontology) ->
             gathered.places.insert(ruler.place(mention.start, mention.end));
             gathered.forms.insert(ruler.slice(mention.start, mention.end));
         }
-        for said in &found.said {
-            let (Some(&subject), Some(&object)) = (of.get(said.subject), of.get(said.object))
+        for statement in &found.said {
+            let (Some(&subject), Some(&object)) =
+                (of.get(statement.subject), of.get(statement.object))
             else {
                 continue;
             };
-            let places = relations.entry((subject, &said.property, object)).or_default();
-            places.insert(ruler.place(said.start, said.end));
+            let places = relations.entry((subject, &statement.property, object)).or_default();
+            places.insert(ruler.place(statement.start, statement.end));
         }
         characters = ruler.end;
     }
@@ -77,8 +78,9 @@ impl<'a> Ruler<'a> {
             return Self { chunk: *chunk, start, end: start + text.len(), known: Vec::new() };
         }
         let mentions = found.mentions.iter().flat_map(|mention| [mention.start, mention.end]);
-        let said = found.said.iter().flat_map(|said| [said.start, said.end]);
-        let mut offsets: Vec<usize> = mentions.chain(said).map(|at| floor(text, at)).collect();
+        let statements = found.said.iter().flat_map(|statement| [statement.start, statement.end]);
+        let mut offsets: Vec<usize> =
+            mentions.chain(statements).map(|at| floor(text, at)).collect();
         offsets.sort_unstable();
         offsets.dedup();
         let (mut bytes, mut characters) = (0, start);
@@ -136,13 +138,12 @@ mod tests {
             let edge = |mention: &Mention| if end { mention.end } else { mention.start };
             mentions.iter().position(|mention| edge(mention) == at).expect("a mention")
         };
-        let said = chunk.match_indices(meets).map(|(start, _)| {
+        let statements = chunk.match_indices(meets).map(|(start, _)| {
             let end = start + meets.len();
             let (subject, object) = (number(start, false), number(end, true));
             Statement { subject, property: "meets".to_owned(), object, start, end }
         });
-        let said = said.collect();
-        ChunkGraph { mentions, said }
+        ChunkGraph { mentions, said: statements.collect() }
     }
 
     fn merged(size: usize) -> Graph {

@@ -87,8 +87,8 @@ impl Stopwatch {
     pub(crate) fn took(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         self.histogram.observe(seconds);
-        if let Some(tell) = self.listener.get() {
-            tell(seconds);
+        if let Some(listener) = self.listener.get() {
+            listener(seconds);
         }
     }
 }
@@ -265,12 +265,12 @@ mod tests {
 
     #[test]
     fn every_listener_hears_every_event() {
-        let (meters, heard) = (Meters::default(), Arc::new(Mutex::new(Vec::new())));
+        let (meters, observed) = (Meters::default(), Arc::new(Mutex::new(Vec::new())));
         meters.wait.took(Duration::from_millis(250));
-        let told = heard.clone();
-        meters.wait.tell(move |seconds| told.lock().unwrap().push(seconds));
+        let observer = observed.clone();
+        meters.wait.tell(move |seconds| observer.lock().unwrap().push(seconds));
         meters.wait.took(Duration::from_millis(500));
-        assert_eq!(*heard.lock().unwrap(), [0.5]);
+        assert_eq!(*observed.lock().unwrap(), [0.5]);
         assert_eq!(meters.wait.histogram.get_sample_count(), 2);
     }
 }

@@ -69,8 +69,8 @@ impl Ontologies {
         same(known, self.get(hapax, &known.ontology.id).await)
     }
 
-    /// The same, read from the store: the store may refuse a result before this process has heard
-    /// of the change.
+    /// The same, read from the store: the store may refuse a result before this process has seen
+    /// the change.
     pub(crate) async fn is_stored(&self, hapax: &Hapax, known: &Known) -> Result<bool, Error> {
         same(known, self.read(hapax, &known.ontology.id).await)
     }

@@ -5,9 +5,10 @@
 //!                              ▼
 //!                           sent back, once ──▶ the items that pass, or an error
 //!
-//! It asks again by itself only in three cases. A faulty answer is sent back once. A `429` that
-//! asks for a short pause gets it once. A dialect that the endpoint refuses is replaced by the next
-//! one. All other retries are the caller's. Each HTTP request is counted, whatever its outcome.
+//! It repeats a request by itself only in three cases. A faulty answer is sent back once. A `429`
+//! that requests a short pause gets it once. A dialect that the endpoint refuses is replaced by the
+//! next one. All other retries are the caller's. Each HTTP request is counted, whatever its
+//! outcome.
 
 mod completion;
 mod dialect;
@@ -52,7 +53,7 @@ const SENT_BACK: usize = 20_000;
 /// How many of its faults are listed.
 const FAULTS: usize = 20;
 
-/// An extractor that asks a model behind an endpoint.
+/// An extractor that calls a model behind an endpoint.
 ///
 /// ```
 /// use hapax_extract::Extractor as _;
@@ -86,7 +87,7 @@ impl OpenAi {
         self.endpoint.meter.spent(self.settings.prices)
     }
 
-    /// Asks, and sends a faulty answer back once.
+    /// Sends the question, and a faulty answer back once.
     async fn converse<T>(
         &self,
         params: &Params,
@@ -137,7 +138,7 @@ impl OpenAi {
                 Err(refused) => refused,
             };
             if refused.status == Some(StatusCode::BAD_REQUEST)
-                && let Some(next) = dialect.after(&refused.trouble.to_string())
+                && let Some(next) = dialect.after(&refused.error.to_string())
             {
                 dialect = next;
                 self.dialects.learn(&talk.model, next);
@@ -148,15 +149,15 @@ impl OpenAi {
                     talk.paused = true;
                     tokio::time::sleep(pause).await;
                 }
-                _ => return Err(refused.trouble),
+                _ => return Err(refused.error),
             }
         }
     }
 }
 
-/// The pause that the endpoint asks for, if it is busy and the pause is short.
+/// The pause that the endpoint requests, if it is busy and the pause is short.
 fn short_pause(refused: &Refused) -> Option<Duration> {
-    match (refused.status, &refused.trouble) {
+    match (refused.status, &refused.error) {
         (Some(StatusCode::TOO_MANY_REQUESTS), ExtractorError::Later { after, .. }) => {
             after.filter(|after| *after <= POLITE)
         }

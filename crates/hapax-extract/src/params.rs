@@ -144,7 +144,7 @@ impl Params {
                 let given = integer(value, 200, 50_000).and_then(|given| given.try_into().ok());
                 self.chunk_size = given.ok_or("a whole number of characters from 200 to 50000")?;
             }
-            // The only name that is left.
+            // The only remaining name.
             _ => {
                 let given = integer(value, 1, 64).and_then(|given| given.try_into().ok());
                 self.concurrency = given.ok_or("a whole number from 1 to 64")?;
@@ -239,11 +239,11 @@ fn nearest(written: &str) -> Option<&'static str> {
 fn edits(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.chars().enumerate() {
+    for (line, character) in one.chars().enumerate() {
         let mut diagonal = row[0];
         row[0] = line + 1;
         for (column, against) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *against);
+            let changed = diagonal + usize::from(character != *against);
             diagonal = row[column + 1];
             row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
         }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_the_default() {
+    fn missing_parameters_have_defaults() {
         assert_eq!(parse("{}"), Ok(Params::default()));
     }
 
@@ -298,9 +298,9 @@ mod tests {
             ("concurrency", &["0", "65", "{}"], "a whole number from 1 to 64"),
         ] {
             for value in values {
-                let said = refusal(&format!(r#"{{"{name}": {value}}}"#));
+                let error = refusal(&format!(r#"{{"{name}": {value}}}"#));
                 let start = format!("/extractionParams/{name}: expected {expected}");
-                assert!(said.starts_with(&start), "{name} = {value}: {said}");
+                assert!(error.starts_with(&start), "{name} = {value}: {error}");
             }
         }
         assert_eq!(refusal("[]"), "/extractionParams: expected an object");

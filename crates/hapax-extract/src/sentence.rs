@@ -88,8 +88,8 @@ fn closes(c: char) -> bool {
 /// Whether the full stop after `before` only shortens a word.
 fn shortens(before: &str, next: char) -> bool {
     let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-    let mut letters = word.chars();
-    match (letters.next(), letters.next()) {
+    let mut characters = word.chars();
+    match (characters.next(), characters.next()) {
         (Some('I'), None) => false,
         (Some(only), None) => only.is_alphabetic(),
         _ if word.len() > 6 => false,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn borders_are_told_only_between_from_and_to() {
+    fn borders_are_listed_only_between_from_and_to() {
         let text = "A one. B two. C three. D four.";
         assert_eq!(borders(text, 0, text.len()), [7, 14, 23]);
         assert_eq!(borders(text, 7, 14), [14]);

@@ -228,7 +228,7 @@ impl Extract {
             let effect = self.hapax.effect(identity.components.key);
             if let Some(done) = effect.fingerprint(identity.fingerprint).remembered() {
                 let key = identity.components.key;
-                return Ok(self.tell(request, identity, &known, (key, done), began));
+                return Ok(self.report(request, identity, &known, (key, done), began));
             }
             let job = self.job(&identity, &params, &known, progress.clone());
             let settled = self.run(request, &identity, job).await;
@@ -236,7 +236,7 @@ impl Extract {
                 Ok(done) if shared.ontologies.is_current(&self.hapax, &known).await? => done,
                 Err(hapax::Error::Store(StoreError::Superseded(_))) => continue,
                 Err(error) if shared.ontologies.is_stored(&self.hapax, &known).await? => {
-                    let error = told(error);
+                    let error = caller_error(error);
                     tracing::warn!(name: "extraction_failed", idempotency_key = identity.components.short(), ontology_id = request.ontology_id, request_id = request.request_id, %error, "extraction failed");
                     return Err(error);
                 }
@@ -245,7 +245,7 @@ impl Extract {
             if done.1.body().is_none() {
                 return Err(Error::Hopeless("the result is too large to be kept".into()));
             }
-            return Ok(self.tell(request, identity, &known, done, began));
+            return Ok(self.report(request, identity, &known, done, began));
         }
         Err(Error::Restless(request.ontology_id.clone()))
     }
@@ -366,7 +366,7 @@ impl Extract {
     }
 
     /// Counts and logs a result.
-    fn tell(
+    fn report(
         &self,
         request: &Request,
         identity: Identity,
@@ -408,8 +408,8 @@ impl Extract {
         let (accesses, namespaces) = shared.attention.take();
         let mut tended = MaintenanceReport { noted: accesses.len(), evicted: 0 };
         if !accesses.is_empty() {
-            let told = self.hapax.record_accesses(accesses.clone()).await;
-            told.inspect_err(|_| shared.attention.put_back(accesses))?;
+            let recorded = self.hapax.record_accesses(accesses.clone()).await;
+            recorded.inspect_err(|_| shared.attention.put_back(accesses))?;
         }
         if !shared.is_room_due() {
             return Ok(tended);
@@ -493,7 +493,7 @@ impl Shared {
 }
 
 /// The error that a failure is for the caller.
-fn told(error: hapax::Error) -> Error {
+fn caller_error(error: hapax::Error) -> Error {
     let hapax::Error::Failed { reason } = error else { return error.into() };
     match ExtractorError::of(&reason) {
         ExtractorError::Never(reason) => Error::Hopeless(reason),
@@ -510,7 +510,7 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
         Some(Err(error)) => Err(panicked(error)),
         None => return Err(Failure::not_done("nothing was read")),
     };
-    let read = read.map_err(|trouble| Failure::not_done(trouble.reason()))?;
+    let read = read.map_err(|error| Failure::not_done(error.reason()))?;
     let kept = StoredResult {
         computed_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         graph: &read.graph,

@@ -25,7 +25,7 @@ use crate::params::Params;
 use crate::service::Shared;
 
 /// How long a chunk waits for another text that has the same chunk.
-const PATIENCE: Duration = Duration::from_secs(600);
+const SHARED_CHUNK_WAIT: Duration = Duration::from_secs(600);
 
 /// How many chunks are read at once by a cheap extractor.
 const CHEAP: usize = 256;
@@ -125,7 +125,7 @@ impl Job {
     pub(crate) async fn run(self: Arc<Self>) -> Result<Read, ExtractorError> {
         self.extractor.prepare(&self.known.ontology)?;
         let chunks = chunks(&self.text, self.params.chunk_size);
-        self.tell(Progress::Chunked { chunks: chunks.len() });
+        self.report(Progress::Chunked { chunks: chunks.len() });
         let mut found = vec![ChunkGraph::default(); chunks.len()];
         let mut spent = Spent { chunks: chunks.len(), ..Spent::default() };
         let (mut reading, mut waiting) = (JoinSet::new(), chunks.iter());
@@ -145,10 +145,10 @@ impl Job {
             };
             let part = match part {
                 Ok(part) => part,
-                Err(trouble) => {
+                Err(error) => {
                     failed = Some(match failed.take() {
-                        Some(first) => ExtractorError::and(first, trouble),
-                        None => trouble,
+                        Some(first) => ExtractorError::and(first, error),
+                        None => error,
                     });
                     continue;
                 }
@@ -161,14 +161,14 @@ impl Job {
             if self.progress.is_some() {
                 let Part { chunk, reused, .. } = part;
                 let (of, found) = (chunks.len(), part.found.clone());
-                self.tell(Progress::Read { chunk, done, of, reused, found });
+                self.report(Progress::Read { chunk, done, of, reused, found });
             }
             found[part.chunk] = part.found;
         }
-        if let Some(trouble) = failed {
-            return Err(trouble);
+        if let Some(error) = failed {
+            return Err(error);
         }
-        self.tell(Progress::Merging);
+        self.report(Progress::Merging);
         spent.cost_micros = self.extractor.cost_micros(spent.tokens_in, spent.tokens_out);
         let graph = merge(&chunks, &found, &self.known.ontology);
         Ok(Read { graph, spent })
@@ -185,7 +185,7 @@ impl Job {
 
     /// A caller that does not listen, or not quickly enough, misses progress; it gets the result
     /// anyway.
-    fn tell(&self, progress: Progress) {
+    fn report(&self, progress: Progress) {
         if let Some(listener) = &self.progress {
             let _ = listener.try_send(progress);
         }
@@ -199,30 +199,30 @@ impl Job {
         let mut part =
             Part { chunk, found: ChunkGraph::default(), reused: true, spent: Spent::default() };
         if self.extractor.is_cheap() {
-            let asked = self.clone().part("found", &span, &[], {
+            let answer = self.clone().part("found", &span, &[], {
                 let (job, span) = (self.clone(), span.clone());
                 move || async move {
                     let mentions = job.extractor.entities(job.ask(&span)).await?;
-                    let said = job.relate(&span, &mentions.found).await?;
-                    let found = ChunkGraph { mentions: mentions.found, said: said.found };
+                    let related = job.relate(&span, &mentions.found).await?;
+                    let found = ChunkGraph { mentions: mentions.found, said: related.found };
                     Ok(Answered { found, ..Answered::default() })
                 }
             });
-            part.found = part.add(asked.await?);
+            part.found = part.add(answer.await?);
             return Ok(part);
         }
-        let asked = self.clone().part("entities", &span, &[], {
+        let answer = self.clone().part("entities", &span, &[], {
             let (job, span) = (self.clone(), span.clone());
             move || async move { job.extractor.entities(job.ask(&span)).await }
         });
-        let mentions: Vec<Mention> = part.add(asked.await?);
+        let mentions: Vec<Mention> = part.add(answer.await?);
         if mentions.len() > 1 {
             let shown = serde_json::to_vec(&mentions).unwrap_or_default();
-            let asked = self.clone().part("relations", &span, &shown, {
+            let answer = self.clone().part("relations", &span, &shown, {
                 let (job, span, mentions) = (self.clone(), span.clone(), mentions.clone());
                 move || async move { job.relate(&span, &mentions).await }
             });
-            part.found.said = part.add(asked.await?);
+            part.found.said = part.add(answer.await?);
         }
         part.found.mentions = mentions;
         Ok(part)
@@ -249,7 +249,7 @@ impl Job {
         Ask { chunk, context, ontology, params: &self.params }
     }
 
-    /// An extractor's answer about a chunk, asked for once.
+    /// An extractor's answer about a chunk, requested once.
     async fn part<T, F, Fut>(
         self: Arc<Self>,
         phase: &str,
@@ -283,10 +283,10 @@ impl Job {
         }
         let job = self.clone();
         let effect = effect.label("extraction.part").about(self.about(phase));
-        let run = effect.wait(PATIENCE).share_failures().run(|claim| async move {
-            let asked = Self::guarded(ask).await;
-            let asked = asked.map_err(|trouble| Failure::not_done(trouble.reason()))?;
-            let Answered { found, calls, tokens_in, tokens_out } = asked;
+        let run = effect.wait(SHARED_CHUNK_WAIT).share_failures().run(|claim| async move {
+            let answered = Self::guarded(ask).await;
+            let answered = answered.map_err(|error| Failure::not_done(error.reason()))?;
+            let Answered { found, calls, tokens_in, tokens_out } = answered;
             claim.index_result(IndexEntry { whole: false, ..job.index_entry() });
             let kept = StoredChunk { found, calls, tokens_in, tokens_out };
             let kept = serde_json::to_vec(&kept);
@@ -310,7 +310,7 @@ impl Job {
         Ok((kept, done.how))
     }
 
-    /// Asks. A panic becomes an error.
+    /// Calls the extractor. A panic becomes an error.
     async fn guarded<T, F, Fut>(ask: F) -> Result<Answered<T>, ExtractorError>
     where
         T: Send + 'static,
@@ -320,12 +320,12 @@ impl Job {
         let mut asking = JoinSet::new();
         asking.spawn(ask());
         match asking.join_next().await {
-            Some(asked) => asked.map_err(panicked)?,
-            None => Err(ExtractorError::Never("it was never asked".into())),
+            Some(answer) => answer.map_err(panicked)?,
+            None => Err(ExtractorError::Never("the extractor was never called".into())),
         }
     }
 
-    /// The note in the journal beside a grant: the result that asked for it first. Its kind is not
+    /// The note in the journal beside a grant: the result that requested it first. Its kind is not
     /// that of a result, so that no view takes a part for a result.
     fn about(&self, phase: &str) -> String {
         serde_json::json!({

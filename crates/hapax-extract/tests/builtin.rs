@@ -51,8 +51,9 @@ fn find(text: &str) -> ChunkGraph {
     let builtin = Builtin::new();
     let mentions = builtin.mentions(&ontology, text).expect("mentions");
     let properties: Vec<&Property> = ontology.properties.iter().collect();
-    let said = builtin.said(&ontology, text, &mentions, &properties).expect("relations");
-    ChunkGraph { mentions, said }
+    let statements =
+        builtin.statements(&ontology, text, &mentions, &properties).expect("relations");
+    ChunkGraph { mentions, said: statements }
 }
 
 /// Every mention as `written = class/name`, or `written = individual`.
@@ -65,14 +66,13 @@ fn mentions(text: &str) -> Vec<String> {
 }
 
 /// Every relation as `subject property object`.
-fn said(text: &str) -> Vec<String> {
+fn relations_in(text: &str) -> Vec<String> {
     let found = find(text);
     let name = |at: usize| &found.mentions[at].name;
-    let told = found
-        .said
-        .iter()
-        .map(|said| format!("{} {} {}", name(said.subject), said.property, name(said.object)));
-    told.collect()
+    let relations = found.said.iter().map(|statement| {
+        format!("{} {} {}", name(statement.subject), statement.property, name(statement.object))
+    });
+    relations.collect()
 }
 
 const NOTHING: [&str; 0] = [];
@@ -178,26 +178,26 @@ fn an_ambiguous_name_is_read_the_same_way_whatever_the_order() {
 /// Proves X-9.
 #[test]
 fn a_verb_between_two_fitting_mentions_is_a_relation() {
-    assert_eq!(said("The Thames flows through London."), ["Thames flowsThrough London"]);
-    assert_eq!(said("The Thames flowed through Oxford."), ["Thames flowsThrough Oxford"]);
-    assert_eq!(said("The Thames, flowing through Bath"), ["Thames flowsThrough Bath"]);
-    assert_eq!(said("Ada Lovelace writes Emma"), ["Ada Lovelace wrote Emma"]);
+    assert_eq!(relations_in("The Thames flows through London."), ["Thames flowsThrough London"]);
+    assert_eq!(relations_in("The Thames flowed through Oxford."), ["Thames flowsThrough Oxford"]);
+    assert_eq!(relations_in("The Thames, flowing through Bath"), ["Thames flowsThrough Bath"]);
+    assert_eq!(relations_in("Ada Lovelace writes Emma"), ["Ada Lovelace wrote Emma"]);
 }
 
 #[test]
-fn nothing_is_said_where_domain_or_range_do_not_fit() {
-    assert_eq!(said("London flows through the Thames."), NOTHING);
-    assert_eq!(said("The Thames flows through Ada Lovelace."), NOTHING);
+fn no_relation_where_domain_or_range_do_not_fit() {
+    assert_eq!(relations_in("London flows through the Thames."), NOTHING);
+    assert_eq!(relations_in("The Thames flows through Ada Lovelace."), NOTHING);
 }
 
 #[test]
 fn the_nearest_that_fits_is_taken() {
     assert_eq!(
-        said("The Thames passes Oxford and flows through London."),
+        relations_in("The Thames passes Oxford and flows through London."),
         ["Thames flowsThrough London"]
     );
     assert_eq!(
-        said("The Thames flows through, as Ada Lovelace said, London, near Bath"),
+        relations_in("The Thames flows through, as Ada Lovelace said, London, near Bath"),
         ["Thames flowsThrough London"]
     );
 }
@@ -205,7 +205,7 @@ fn the_nearest_that_fits_is_taken() {
 #[test]
 fn words_after_the_next_verb_belong_to_that_verb() {
     assert_eq!(
-        said("The Thames flows through meadows and is in England."),
+        relations_in("The Thames flows through meadows and is in England."),
         ["Thames liesIn England"]
     );
 }
@@ -213,76 +213,82 @@ fn words_after_the_next_verb_belong_to_that_verb() {
 #[test]
 fn something_with_a_name_goes_before_its_class() {
     assert_eq!(
-        said("The Thames is a river that flows through London."),
+        relations_in("The Thames is a river that flows through London."),
         ["Thames flowsThrough London"]
     );
-    assert_eq!(said("The river flows through London."), ["River flowsThrough London"]);
+    assert_eq!(relations_in("The river flows through London."), ["River flowsThrough London"]);
 }
 
 #[test]
 fn a_relation_stays_within_its_sentence() {
-    assert_eq!(said("I saw the Thames. It flows through London."), NOTHING);
-    assert_eq!(said("I saw the Thames\nflows through London."), NOTHING);
+    assert_eq!(relations_in("I saw the Thames. It flows through London."), NOTHING);
+    assert_eq!(relations_in("I saw the Thames\nflows through London."), NOTHING);
 }
 
 #[test]
 fn the_passive_turns_a_relation_round() {
-    assert_eq!(said("Emma was written by Ada Lovelace."), ["Ada Lovelace wrote Emma"]);
-    assert_eq!(said("Emma, written by Ada Lovelace"), ["Ada Lovelace wrote Emma"]);
-    assert_eq!(said("Emma was written in 1815 by Ada Lovelace."), ["Ada Lovelace wrote Emma"]);
-    assert_eq!(said("London was founded by Ada Lovelace."), ["London foundedBy Ada Lovelace"]);
-    assert_eq!(said("Ada Lovelace founded London."), ["London foundedBy Ada Lovelace"]);
-    assert_eq!(said("Ada Lovelace was written before Emma."), NOTHING);
+    assert_eq!(relations_in("Emma was written by Ada Lovelace."), ["Ada Lovelace wrote Emma"]);
+    assert_eq!(relations_in("Emma, written by Ada Lovelace"), ["Ada Lovelace wrote Emma"]);
+    assert_eq!(
+        relations_in("Emma was written in 1815 by Ada Lovelace."),
+        ["Ada Lovelace wrote Emma"]
+    );
+    assert_eq!(
+        relations_in("London was founded by Ada Lovelace."),
+        ["London foundedBy Ada Lovelace"]
+    );
+    assert_eq!(relations_in("Ada Lovelace founded London."), ["London foundedBy Ada Lovelace"]);
+    assert_eq!(relations_in("Ada Lovelace was written before Emma."), NOTHING);
 }
 
 #[test]
 fn a_noun_with_of_turns_a_relation_round() {
-    assert_eq!(said("London is the capital of England."), ["England capital London"]);
-    assert_eq!(said("England has its capital London"), ["England capital London"]);
+    assert_eq!(relations_in("London is the capital of England."), ["England capital London"]);
+    assert_eq!(relations_in("England has its capital London"), ["England capital London"]);
 }
 
 #[test]
 fn a_preposition_is_a_pattern_only_with_its_verb() {
-    assert_eq!(said("London was in England."), ["London liesIn England"]);
-    assert_eq!(said("London, loved in England."), NOTHING);
+    assert_eq!(relations_in("London was in England."), ["London liesIn England"]);
+    assert_eq!(relations_in("London, loved in England."), NOTHING);
 }
 
 #[test]
 fn a_denied_relation_is_not_extracted() {
-    assert_eq!(said("The Thames does not flow through Bath."), NOTHING);
-    assert_eq!(said("The Thames doesn't flow through Bath."), NOTHING);
-    assert_eq!(said("The Thames never flowed through Bath."), NOTHING);
+    assert_eq!(relations_in("The Thames does not flow through Bath."), NOTHING);
+    assert_eq!(relations_in("The Thames doesn't flow through Bath."), NOTHING);
+    assert_eq!(relations_in("The Thames never flowed through Bath."), NOTHING);
 }
 
 #[test]
-fn a_list_is_said_of_each() {
+fn each_element_of_a_list_is_related() {
     assert_eq!(
-        said("The Thames flows through Oxford, London and Bath."),
+        relations_in("The Thames flows through Oxford, London and Bath."),
         ["Thames flowsThrough Oxford", "Thames flowsThrough London", "Thames flowsThrough Bath"]
     );
-    assert_eq!(said("The Thames and the River Avon flow through Bath").len(), 2);
-    assert_eq!(said("The Thames flows through Oxford to London.").len(), 1);
+    assert_eq!(relations_in("The Thames and the River Avon flow through Bath").len(), 2);
+    assert_eq!(relations_in("The Thames flows through Oxford to London.").len(), 1);
 }
 
 #[test]
 fn nothing_has_to_do_with_itself() {
-    assert_eq!(said("Ada Lovelace knows Ada Lovelace."), NOTHING);
+    assert_eq!(relations_in("Ada Lovelace knows Ada Lovelace."), NOTHING);
 }
 
 #[test]
-fn a_relation_says_where_it_stands() {
+fn a_relation_has_its_place() {
     let text = "So the Thames flows through London, they say.";
-    let said = find(text).said.remove(0);
-    assert_eq!(&text[said.start..said.end], "Thames flows through London");
+    let statement = find(text).said.remove(0);
+    assert_eq!(&text[statement.start..statement.end], "Thames flows through London");
 }
 
 #[test]
-fn only_the_properties_that_are_asked_for_are_said() {
+fn only_requested_properties_are_extracted() {
     let (ontology, text) = (ontology(), "The Thames flows through London.");
     let builtin = Builtin::new();
     let mentions = builtin.mentions(&ontology, text).expect("mentions");
     let others: Vec<&Property> = ontology.properties.iter().skip(1).collect();
-    assert!(builtin.said(&ontology, text, &mentions, &others).expect("relations").is_empty());
+    assert!(builtin.statements(&ontology, text, &mentions, &others).expect("relations").is_empty());
 }
 
 #[test]
@@ -293,7 +299,7 @@ fn mentions_that_are_not_in_the_chunk_do_no_harm() {
     mentions[0].start = 1;
     mentions[1].end = 1000;
     let all: Vec<&Property> = ontology.properties.iter().collect();
-    assert!(builtin.said(&ontology, text, &mentions, &all).expect("relations").is_empty());
+    assert!(builtin.statements(&ontology, text, &mentions, &all).expect("relations").is_empty());
 }
 
 #[test]

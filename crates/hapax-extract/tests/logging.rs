@@ -35,17 +35,17 @@ async fn every_line_has_the_key_and_none_has_the_text() {
         ..Ontology::default()
     };
     extract.put_ontology(&ontology("river"), None, "ada").await.unwrap();
-    let asked = Request {
+    let request = Request {
         request_id: Some("r-7".into()),
         ..Request::new("A secret river.", "https://example.org/rivers")
     };
-    let first = extract.extract(&asked, None).await.unwrap();
-    extract.extract(&asked, None).await.unwrap();
+    let first = extract.extract(&request, None).await.unwrap();
+    extract.extract(&request, None).await.unwrap();
     let change = extract.put_ontology(&ontology("stream"), None, "ada").await.unwrap();
     let page = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
-    let line = |says: &str| page.lines().find(|line| line.contains(says)).unwrap_or_default();
+    let line = |event: &str| page.lines().find(|line| line.contains(event)).unwrap_or_default();
     let key = format!("idempotency_key=\"{}\"", first.identity.components.short());
-    for (says, fields) in [
+    for (event, fields) in [
         (
             "extraction requested",
             &["ontology_id=", "text_length=15", "params_hash=", "request_id=\"r-7\""][..],
@@ -54,9 +54,9 @@ async fn every_line_has_the_key_and_none_has_the_text() {
         ("extraction complete", &["ontology_id=", "took_ms="]),
         ("cache hit", &["hit_source=\"result-cache\"", "cache_age_ms="]),
     ] {
-        assert!(line(says).contains(&key), "{says:?} in\n{page}");
+        assert!(line(event).contains(&key), "{event:?} in\n{page}");
         for field in fields {
-            assert!(line(says).contains(field), "{field} of {says:?} in\n{page}");
+            assert!(line(event).contains(field), "{field} of {event:?} in\n{page}");
         }
     }
     let invalidated = line("its results are gone");

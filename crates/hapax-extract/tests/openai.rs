@@ -87,7 +87,7 @@ fn mentions() -> Vec<Mention> {
     ]
 }
 
-/// Asks for the entities of the text.
+/// Requests the entities of the text.
 async fn ask(extractor: &OpenAi) -> Result<hapax_extract::Answered<Vec<Mention>>, ExtractorError> {
     ask_with(extractor, &Params::default()).await
 }
@@ -97,8 +97,8 @@ async fn ask_with(
     params: &Params,
 ) -> Result<hapax_extract::Answered<Vec<Mention>>, ExtractorError> {
     let ontology = ontology();
-    let asked = Ask { chunk: TEXT, context: "On football.", ontology: &ontology, params };
-    extractor.entities(asked).await
+    let question = Ask { chunk: TEXT, context: "On football.", ontology: &ontology, params };
+    extractor.entities(question).await
 }
 
 /// Compares both counts.
@@ -109,15 +109,15 @@ fn counted(extractor: &OpenAi, standin: &StandIn, calls: u64, failed: u64) {
     assert_eq!((spent.tokens_in, spent.tokens_out), (completed * 100, completed * 10));
 }
 
-fn never(trouble: ExtractorError) -> String {
-    match trouble {
+fn never(error: ExtractorError) -> String {
+    match error {
         ExtractorError::Never(reason) => reason,
         ExtractorError::Later { reason, .. } => panic!("may work later: {reason}"),
     }
 }
 
-fn later(trouble: ExtractorError) -> (String, Option<Duration>) {
-    match trouble {
+fn later(error: ExtractorError) -> (String, Option<Duration>) {
+    match error {
         ExtractorError::Later { reason, after } => (reason, after),
         ExtractorError::Never(reason) => panic!("will not work: {reason}"),
     }
@@ -126,22 +126,22 @@ fn later(trouble: ExtractorError) -> (String, Option<Duration>) {
 /// Proves X-9.
 #[tokio::test]
 async fn a_good_answer_is_mapped_to_its_places_in_the_chunk() {
-    let standin = StandIn::playing([Play::Says(good())]).await;
+    let standin = StandIn::playing([Play::Completes(good())]).await;
     let mut settings = settings(&standin);
     settings.prices = Some(PRICES);
     let extractor = OpenAi::new(settings).unwrap();
     let params = Params { seed: Some(7), temperature: 0.5, ..Params::default() };
-    let asked = ask_with(&extractor, &params).await.unwrap();
-    assert_eq!(asked.found, mentions());
-    assert_eq!((asked.calls, asked.tokens_in, asked.tokens_out), (1, 100, 10));
+    let answer = ask_with(&extractor, &params).await.unwrap();
+    assert_eq!(answer.found, mentions());
+    assert_eq!((answer.calls, answer.tokens_in, answer.tokens_out), (1, 100, 10));
     assert_eq!(extractor.spent().cost_micros, Some(21));
     counted(&extractor, &standin, 1, 0);
 
-    standin.asked(0, |asked| {
-        assert_eq!(asked.path, "/v1/chat/completions");
-        assert!(asked.headers.get("accept-encoding").is_none());
-        assert!(asked.headers.get("authorization").is_none());
-        let body = &asked.body;
+    standin.request(0, |request| {
+        assert_eq!(request.path, "/v1/chat/completions");
+        assert!(request.headers.get("accept-encoding").is_none());
+        assert!(request.headers.get("authorization").is_none());
+        let body = &request.body;
         assert_eq!((&body["model"], &body["temperature"]), (&json!("m-1"), &json!(0.5)));
         assert_eq!((&body["seed"], &body["max_tokens"]), (&json!(7), &json!(4096)));
         assert_eq!(body["response_format"]["type"], "json_schema");
@@ -158,20 +158,20 @@ async fn relations_are_stated_between_mentions_by_the_properties_that_were_asked
     let quote = "Cristiano Ronaldo plays for Al-Nassr";
     let one = json!({ "subject": 0, "property": PLAYS_FOR, "object": 1, "quote": quote });
     let answer = json!({ "relations": [one] }).to_string();
-    let standin = StandIn::playing([Play::Says(answer)]).await;
+    let standin = StandIn::playing([Play::Completes(answer)]).await;
     let extractor = extractor(&standin);
     let (ontology, params, mentions) = (ontology(), Params::default(), mentions());
     let ask = Ask { chunk: TEXT, context: "", ontology: &ontology, params: &params };
     let properties = [&ontology.properties[0]];
-    let asked = extractor.relations(ask, &mentions, &properties).await.unwrap();
-    let said =
+    let answer = extractor.relations(ask, &mentions, &properties).await.unwrap();
+    let expected =
         Statement { subject: 0, property: PLAYS_FOR.into(), object: 1, start: 0, end: quote.len() };
-    assert_eq!(asked.found, [said]);
+    assert_eq!(answer.found, [expected]);
     counted(&extractor, &standin, 1, 0);
 }
 
 #[tokio::test]
-async fn nothing_is_asked_where_there_is_nothing_to_find() {
+async fn no_request_is_sent_where_there_is_nothing_to_find() {
     let standin = StandIn::playing([]).await;
     let extractor = extractor(&standin);
     let (empty, params) = (Ontology::default(), Params::default());
@@ -186,12 +186,13 @@ async fn nothing_is_asked_where_there_is_nothing_to_find() {
 #[tokio::test]
 async fn a_broken_answer_is_sent_back_once_and_mended() {
     let broken = "Here you are: {\"entities\": [{\"class\": ";
-    let plays = [Play::Says(broken.into()), Play::Says(format!("```json\n{}\n```", good()))];
+    let plays =
+        [Play::Completes(broken.into()), Play::Completes(format!("```json\n{}\n```", good()))];
     let standin = StandIn::playing(plays).await;
     let extractor = extractor(&standin);
-    let asked = ask(&extractor).await.unwrap();
-    assert_eq!(asked.found, mentions());
-    assert_eq!((asked.calls, asked.tokens_in, asked.tokens_out), (2, 200, 20));
+    let answer = ask(&extractor).await.unwrap();
+    assert_eq!(answer.found, mentions());
+    assert_eq!((answer.calls, answer.tokens_in, answer.tokens_out), (2, 200, 20));
     counted(&extractor, &standin, 2, 0);
     let messages = &standin.bodies()[1]["messages"];
     assert_eq!(messages[2], json!({ "role": "assistant", "content": broken }));
@@ -205,13 +206,13 @@ async fn a_broken_answer_is_sent_back_once_and_mended() {
 async fn an_answer_that_is_broken_twice_is_an_error_that_says_how() {
     let secret_of_the_text = "x".repeat(5_000);
     for (second, why) in [
-        (Play::Says("still not".into()), "the answer is not a JSON object"),
-        (Play::Says("  ".into()), "the answer is empty"),
-        (Play::Says(format!("{{\"{secret_of_the_text}\": 1}}")), "missing field `entities`"),
-        (Play::Says("{\"entities\": [1]}".into()), "the answer has another shape"),
+        (Play::Completes("still not".into()), "the answer is not a JSON object"),
+        (Play::Completes("  ".into()), "the answer is empty"),
+        (Play::Completes(format!("{{\"{secret_of_the_text}\": 1}}")), "missing field `entities`"),
+        (Play::Completes("{\"entities\": [1]}".into()), "the answer has another shape"),
         (Play::CutOff(good()), "cut off after 4096 tokens"),
     ] {
-        let standin = StandIn::playing([Play::Says("no".into()), second]).await;
+        let standin = StandIn::playing([Play::Completes("no".into()), second]).await;
         let extractor = extractor(&standin);
         let reason = never(ask(&extractor).await.unwrap_err());
         assert!(reason.contains(why), "{reason}");
@@ -232,10 +233,11 @@ async fn mentions_outside_the_text_or_the_ontology_are_refused_and_the_rest_is_k
     ];
     for (item, complaint) in wrong {
         let answer = json!({ "entities": [item, fine] }).to_string();
-        let standin = StandIn::playing([Play::Says(answer.clone()), Play::Says(answer)]).await;
+        let standin =
+            StandIn::playing([Play::Completes(answer.clone()), Play::Completes(answer)]).await;
         let extractor = extractor(&standin);
-        let asked = ask(&extractor).await.unwrap();
-        assert_eq!(asked.found, [mentions()[1].clone()]);
+        let answer = ask(&extractor).await.unwrap();
+        assert_eq!(answer.found, [mentions()[1].clone()]);
         let sent_back = standin.bodies()[1]["messages"][3].to_string();
         assert!(sent_back.contains(complaint), "{sent_back}");
         assert_eq!((extractor.spent().repairs, extractor.spent().left_out), (1, 1));
@@ -249,7 +251,7 @@ async fn a_second_answer_that_is_worse_does_not_lose_the_first() {
     let wrong = entity(PLAYER, "Messi", "Messi", 1);
     let first = json!({ "entities": [wrong, entity(CLUB, "Al-Nassr", "Al-Nassr", 1)] });
     for second in ["I cannot.", "{\"entities\": []}"] {
-        let plays = [Play::Says(first.to_string()), Play::Says(second.into())];
+        let plays = [Play::Completes(first.to_string()), Play::Completes(second.into())];
         let standin = StandIn::playing(plays).await;
         let extractor = extractor(&standin);
         assert_eq!(ask(&extractor).await.unwrap().found, [mentions()[1].clone()]);
@@ -294,13 +296,14 @@ async fn relations_that_cannot_be_are_refused() {
         (item(0, PLAYS_FOR, 1, "signed with"), "is not in the chunk"),
     ] {
         let answer = json!({ "relations": [item] }).to_string();
-        let standin = StandIn::playing([Play::Says(answer.clone()), Play::Says(answer)]).await;
+        let standin =
+            StandIn::playing([Play::Completes(answer.clone()), Play::Completes(answer)]).await;
         let extractor = extractor(&standin);
         let (ontology, params, mentions) = (ontology(), Params::default(), mentions());
         let ask = Ask { chunk: TEXT, context: "", ontology: &ontology, params: &params };
         let properties = [&ontology.properties[0]];
-        let asked = extractor.relations(ask, &mentions, &properties).await.unwrap();
-        assert_eq!(asked.found, []);
+        let answer = extractor.relations(ask, &mentions, &properties).await.unwrap();
+        assert_eq!(answer.found, []);
         let sent_back = standin.bodies()[1]["messages"][3].to_string();
         assert!(sent_back.contains(complaint), "{sent_back}");
         counted(&extractor, &standin, 2, 0);
@@ -341,7 +344,7 @@ async fn a_connection_that_goes_before_the_answer_ends_may_work_later() {
         (Play::Breaks, "the endpoint's answer broke off: "),
         (Play::Vanishes, "the endpoint went away before it answered: "),
     ] {
-        let standin = StandIn::playing([play, Play::Says(good())]).await;
+        let standin = StandIn::playing([play, Play::Completes(good())]).await;
         let extractor = extractor(&standin);
         let (reason, _) = later(ask(&extractor).await.unwrap_err());
         assert!(reason.starts_with(why), "{reason}");
@@ -370,13 +373,13 @@ fn busy(retry_after: &str) -> Play {
 /// Proves X-9.
 #[tokio::test]
 async fn a_short_pause_is_waited_out_once() {
-    let standin = StandIn::playing([busy("1"), Play::Says(good())]).await;
+    let standin = StandIn::playing([busy("1"), Play::Completes(good())]).await;
     let patient = extractor(&standin);
-    let asked = ask(&patient).await.unwrap();
-    assert_eq!((asked.found, asked.calls), (mentions(), 2));
+    let answer = ask(&patient).await.unwrap();
+    assert_eq!((answer.found, answer.calls), (mentions(), 2));
     counted(&patient, &standin, 2, 1);
 
-    let standin = StandIn::playing([busy("0"), busy("0"), Play::Says(good())]).await;
+    let standin = StandIn::playing([busy("0"), busy("0"), Play::Completes(good())]).await;
     let twice = extractor(&standin);
     let (reason, after) = later(ask(&twice).await.unwrap_err());
     assert!(reason.contains("429") && reason.contains("slow down"), "{reason}");
@@ -388,9 +391,9 @@ async fn a_short_pause_is_waited_out_once() {
 #[tokio::test]
 async fn a_long_pause_is_passed_on() {
     let standin = StandIn::playing([busy("120")]).await;
-    let told = extractor(&standin);
-    assert_eq!(later(ask(&told).await.unwrap_err()).1, Some(Duration::from_secs(120)));
-    counted(&told, &standin, 1, 1);
+    let in_seconds = extractor(&standin);
+    assert_eq!(later(ask(&in_seconds).await.unwrap_err()).1, Some(Duration::from_secs(120)));
+    counted(&in_seconds, &standin, 1, 1);
 
     let soon = SystemTime::now() + Duration::from_secs(3_600);
     let standin = StandIn::playing([busy(&httpdate::fmt_http_date(soon))]).await;
@@ -400,9 +403,9 @@ async fn a_long_pause_is_passed_on() {
     counted(&dated, &standin, 1, 1);
 
     let standin = StandIn::playing([Play::Answers(429, vec![], String::new())]).await;
-    let untold = extractor(&standin);
-    assert_eq!(later(ask(&untold).await.unwrap_err()).1, None);
-    counted(&untold, &standin, 1, 1);
+    let unstated = extractor(&standin);
+    assert_eq!(later(ask(&unstated).await.unwrap_err()).1, None);
+    counted(&unstated, &standin, 1, 1);
 }
 
 /// Proves X-9.
@@ -430,7 +433,7 @@ async fn a_permanent_error_is_reported_in_the_endpoints_words() {
 /// Proves X-9.
 #[tokio::test]
 async fn an_answer_that_is_too_long_is_refused() {
-    let standin = StandIn::playing([Play::Says(" ".repeat(100_000))]).await;
+    let standin = StandIn::playing([Play::Completes(" ".repeat(100_000))]).await;
     let mut settings = settings(&standin);
     settings.max_response_bytes = 10_000;
     let extractor = OpenAi::new(settings).unwrap();
@@ -444,7 +447,7 @@ async fn an_answer_that_is_too_long_is_refused() {
 async fn no_redirect_is_followed() {
     for status in [301, 302, 307, 308] {
         let headers = vec![("location", "/elsewhere".to_owned())];
-        let plays = [Play::Answers(status, headers, String::new()), Play::Says(good())];
+        let plays = [Play::Answers(status, headers, String::new()), Play::Completes(good())];
         let standin = StandIn::playing(plays).await;
         let extractor = extractor(&standin);
         let reason = never(ask(&extractor).await.unwrap_err());
@@ -463,8 +466,8 @@ async fn an_endpoint_that_does_not_know_schemas_is_asked_in_its_dialect() {
     let plays = [
         unknown("'response_format' of type json_schema"),
         unknown("'max_tokens', use 'max_completion_tokens'"),
-        Play::Says(good()),
-        Play::Says(good()),
+        Play::Completes(good()),
+        Play::Completes(good()),
     ];
     let standin = StandIn::playing(plays).await;
     let extractor = extractor(&standin);
@@ -491,9 +494,9 @@ async fn as_many_calls_are_under_way_as_allowed_and_no_more() {
         let extractor = Arc::clone(&extractor);
         tokio::spawn(async move { ask(&extractor).await })
     };
-    let asks: Vec<_> = (0..6).map(begin).collect();
-    for asked in asks {
-        asked.await.unwrap().unwrap();
+    let calls: Vec<_> = (0..6).map(begin).collect();
+    for call in calls {
+        call.await.unwrap().unwrap();
     }
     assert_eq!(standin.most_inside(), 2);
     counted(&extractor, &standin, 6, 0);
@@ -501,7 +504,7 @@ async fn as_many_calls_are_under_way_as_allowed_and_no_more() {
 
 #[tokio::test]
 async fn no_more_calls_are_begun_in_a_minute_than_allowed() {
-    let standin = StandIn::playing([Play::Says(good()), Play::Says(good())]).await;
+    let standin = StandIn::playing([Play::Completes(good()), Play::Completes(good())]).await;
     let mut settings = settings(&standin);
     settings.requests_per_minute = NonZeroU32::new(1);
     let extractor = OpenAi::new(settings).unwrap();
@@ -528,8 +531,8 @@ async fn the_api_key_is_sent_to_the_endpoint_only() {
         let shown = format!("{error} {error:?} {extractor:?} {}", extractor.identity());
         assert!(!shown.contains("secret"), "{shown}");
     }
-    standin.asked(0, |asked| {
-        assert_eq!(asked.headers["authorization"], format!("Bearer {KEY}"));
+    standin.request(0, |request| {
+        assert_eq!(request.headers["authorization"], format!("Bearer {KEY}"));
     });
     counted(&extractor, &standin, plays.len() as u64, plays.len() as u64);
 }
@@ -565,12 +568,16 @@ fn the_identity_leaves_out_who_asks_how_often_and_at_what_price() {
     assert_eq!(OpenAi::new(other).expect("good settings").identity(), one);
 }
 
-/// Proves X-9: a result says what its own calls cost, and reused chunks cost nothing again.
+/// Proves X-9: a result has the cost of its own calls, and reused chunks cost nothing again.
 #[tokio::test]
 async fn a_result_says_what_it_cost() {
     let relations = json!({ "relations": [] }).to_string();
     for prices in [Some(PRICES), None] {
-        let plays = [Play::Says("no".into()), Play::Says(good()), Play::Says(relations.clone())];
+        let plays = [
+            Play::Completes("no".into()),
+            Play::Completes(good()),
+            Play::Completes(relations.clone()),
+        ];
         let standin = StandIn::playing(plays).await;
         let settings = Settings { prices, ..settings(&standin) };
         let extractor = Arc::new(OpenAi::new(settings).unwrap());
@@ -589,7 +596,7 @@ async fn a_result_says_what_it_cost() {
         assert_eq!((&paid["calls"], &paid["tokensIn"]), (&json!(3), &json!(300)));
         assert_eq!(paid.get("costMicros"), prices.map(|_| json!(63)).as_ref());
         assert_eq!(extractor.spent().cost_micros, prices.map(|_| 63));
-        assert_eq!(metadata("{}").await, paid, "a hit tells what it cost when it was made");
+        assert_eq!(metadata("{}").await, paid, "a hit has the cost of its making");
         let reused = metadata(r#"{"concurrency": 1}"#).await;
         assert_eq!(reused.get("costMicros"), prices.map(|_| json!(0)).as_ref());
         counted(&extractor, &standin, 3, 0);

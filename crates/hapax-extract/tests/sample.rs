@@ -25,8 +25,9 @@ fn extract(ontology: &Arc<Ontology>, text: &str) -> Graph {
     let find = |text: &str| {
         let mentions = builtin.mentions(ontology, text).expect("mentions");
         let properties = scope.between(&mentions);
-        let said = builtin.said(ontology, text, &mentions, &properties).expect("relations");
-        ChunkGraph { mentions, said }
+        let statements =
+            builtin.statements(ontology, text, &mentions, &properties).expect("relations");
+        ChunkGraph { mentions, said: statements }
     };
     let found: Vec<ChunkGraph> = chunks.iter().map(|chunk| find(chunk.text)).collect();
     merge(&chunks, &found, ontology)
@@ -48,20 +49,20 @@ impl Score {
         &mut self,
         found: &BTreeSet<T>,
         expected: &BTreeSet<T>,
-        told: &mut String,
+        report: &mut String,
     ) {
         self.right += found.intersection(expected).count();
         self.found += found.len();
         self.expected += expected.len();
         for missed in expected.difference(found) {
-            let _ = writeln!(told, "  missed  {missed:?}");
+            let _ = writeln!(report, "  missed  {missed:?}");
         }
         for wrong in found.difference(expected) {
-            let _ = writeln!(told, "  made up {wrong:?}");
+            let _ = writeln!(report, "  made up {wrong:?}");
         }
     }
 
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let share = |of: usize| self.right as f64 / of.max(1) as f64;
         let (precision, recall) = (share(self.found), share(self.expected));
         format!(
@@ -79,8 +80,8 @@ fn the_quality_on_the_labelled_sample_is_what_it_was() {
     let labelled = include_str!("../sample/labelled.json");
     let labelled: Vec<Labelled> = serde_json::from_str(labelled).expect("labels");
     let (mut entities, mut relations) = (Score::default(), Score::default());
-    let mut told = String::new();
-    for Labelled { text, entities: things, relations: said } in labelled {
+    let mut report = String::new();
+    for Labelled { text, entities: things, relations: labels } in labelled {
         let graph = extract(&ontology, &text);
         let name = |id: &str| {
             let named = graph.entities.iter().find(|entity| entity.id == id);
@@ -94,12 +95,13 @@ fn the_quality_on_the_labelled_sample_is_what_it_was() {
             .map(|one| (name(&one.subject), local(&one.predicate).to_owned(), name(&one.object)));
         let mut lines = String::new();
         entities.count(&found, &things, &mut lines);
-        relations.count(&stated.collect(), &said, &mut lines);
+        relations.count(&stated.collect(), &labels, &mut lines);
         if !lines.is_empty() {
-            let _ = write!(told, "\n{text}\n{lines}");
+            let _ = write!(report, "\n{text}\n{lines}");
         }
     }
-    let summary = format!("entities:  {}\nrelations: {}\n", entities.told(), relations.told());
+    let summary =
+        format!("entities:  {}\nrelations: {}\n", entities.summary(), relations.summary());
     println!("{summary}");
-    expect_file!["../sample/quality.txt"].assert_eq(&format!("{summary}{told}"));
+    expect_file!["../sample/quality.txt"].assert_eq(&format!("{summary}{report}"));
 }

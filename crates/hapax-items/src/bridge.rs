@@ -1,7 +1,7 @@
 //! A script on a script thread, and the run that it belongs to.
 //!
-//! The script asks and waits; the run answers. The script's thread looks up recorded mutations and
-//! performs new ones itself, so dropping the run interrupts no mutation.
+//! The script sends a request and waits; the run answers. The script's thread looks up recorded
+//! mutations and performs new ones itself, so dropping the run interrupts no mutation.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -33,20 +33,22 @@ pub(crate) async fn execute(
     run: Run,
     settings: Arc<Settings>,
     source: String,
-    crew: Arc<ScriptThreads>,
+    threads: Arc<ScriptThreads>,
 ) -> Result<(), Stopped> {
-    let (ask, mut asked) = mpsc::channel(1);
+    let (ask, mut requests) = mpsc::channel(1);
     let (script, runtime) = (Bridge { run: run.clone(), ask, item: None }, Handle::current());
-    crew.carry(move || within(runtime, script.play(settings, source)));
+    threads.carry(move || within(runtime, script.play(settings, source)));
     loop {
-        match asked.recv().await {
+        match requests.recv().await {
             Some(Request::Begin { id, title, reply }) => {
                 let mut done = None;
                 let worked = run
-                    .try_item(&id, &title, |item| serve(&run, item, &mut asked, reply, &mut done))
+                    .try_item(&id, &title, |item| {
+                        serve(&run, item, &mut requests, reply, &mut done)
+                    })
                     .await;
                 worked?;
-                run.left_item();
+                run.leave_item();
                 if let Some(reply) = done {
                     let _ = reply.send(());
                 }
@@ -66,13 +68,13 @@ pub(crate) async fn execute(
 async fn serve(
     run: &Run,
     item: Item,
-    asked: &mut mpsc::Receiver<Request>,
+    requests: &mut mpsc::Receiver<Request>,
     begun: oneshot::Sender<Item>,
     done: &mut Option<oneshot::Sender<()>>,
 ) -> Result<Json, Stopped> {
     let _ = begun.send(item.clone());
     loop {
-        match asked.recv().await {
+        match requests.recv().await {
             Some(Request::Read { tool, operation, arguments, reply }) => {
                 let _ = reply.send(run.read(&*tool, &operation, &arguments).await?);
             }
@@ -216,7 +218,7 @@ impl Bridge {
         };
         let result = match item.recall(found, operation, arguments).map_err(|_| Stop)? {
             Recalled::Result(result) => result,
-            Recalled::Ask(asked) => item.perform(&asked).await.map_err(|_| Stop)?,
+            Recalled::Ask(mutation) => item.perform(&mutation).await.map_err(|_| Stop)?,
         };
         String::from_utf8(result.to_vec()).map_err(|_| Stop)
     }

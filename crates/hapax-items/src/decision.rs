@@ -1,7 +1,7 @@
 //! Decisions: a person's answers to an escalation, and their effects.
 //!
 //! The item is decided first, because it shows whether the decision still counts; then its
-//! mutations. If the process dies in between, unknown mutations stay unknown: a person is asked
+//! mutations. If the process dies in between, unknown mutations stay unknown: they are escalated
 //! again, unless the item was skipped or its attempt given up.
 
 use hapax::json::Json;

@@ -25,7 +25,7 @@ pub struct Due {
 /// How long after `retry_at` the process that announced a retry has to start it.
 const GRACE_MS: u64 = 5_000;
 
-/// How long the process that asked for a repair has to go on with it.
+/// How long the process that requested a repair has to go on with it.
 const REPAIR_MS: u64 = 15 * 60 * 1_000;
 
 /// # Due runs
@@ -59,7 +59,7 @@ impl Items {
         for driven in join_all(driven).await {
             match driven {
                 Ok(_) => ended += 1,
-                // These results are recorded, and a person is asked where needed.
+                // These results are recorded, and escalated where needed.
                 Err(Error::Running { .. } | Error::Failed { .. } | Error::Attention { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -74,7 +74,7 @@ impl Items {
         note: &RunNote,
         now: Timestamp,
     ) -> Result<bool, Error> {
-        // A person was asked about the run itself, and has decided.
+        // The run itself was escalated, and a person has decided.
         if let State::Failed(failure) = &found.effect.state
             && failure.cause == Cause::Resolved
         {
@@ -91,7 +91,7 @@ impl Items {
             "retry" => Ok(failure.retry_at.unwrap_or_default().saturating_add(GRACE_MS) <= now_ms),
             "repair" => Ok(found.effect.updated.plus_ms(REPAIR_MS) <= now),
             "reconcile" => self.is_found_out(note).await,
-            // A person was asked, and has decided.
+            // The item was escalated, and a person has decided.
             "escalate" | "wait" => {
                 let open = self.escalations(Some(&note.workflow), 1).await?;
                 Ok(open.is_empty() && note.item.is_some() && self.is_found_out(note).await?)

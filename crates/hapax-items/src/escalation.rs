@@ -31,7 +31,7 @@ pub struct Escalation {
     pub item: Option<ItemView>,
     /// The run, if it failed outside of any item.
     pub run: Option<RunView>,
-    /// Why a person is asked.
+    /// Why it is escalated.
     pub reason: String,
     /// The mutations whose outcome or result is unknown, each with an explanation.
     pub unknown: Vec<Explained>,
@@ -84,7 +84,7 @@ impl Items {
         beyond: Option<u64>,
         limit: usize,
     ) -> Result<Escalations, Error> {
-        let found = self.asked(workflow, beyond, limit).await?;
+        let found = self.open_escalations(workflow, beyond, limit).await?;
         let next = found.last().filter(|_| found.len() == limit).map(|found| found.position);
         let mut escalations = Vec::with_capacity(found.len());
         for found in found {
@@ -93,8 +93,8 @@ impl Items {
         Ok(Escalations { escalations, next })
     }
 
-    /// The items and runs that a person is asked about, the newest first.
-    pub(crate) async fn asked(
+    /// The escalated items and runs, the newest first.
+    pub(crate) async fn open_escalations(
         &self,
         workflow: Option<&str>,
         beyond: Option<u64>,
@@ -105,8 +105,8 @@ impl Items {
         let mut found = Vec::new();
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
-            let sought = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
-            found.extend(self.hapax().parts(sought).await?);
+            let filter = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
+            found.extend(self.hapax().parts(filter).await?);
         }
         found.sort_by_key(|found| std::cmp::Reverse(found.position));
         found.truncate(limit);
@@ -257,7 +257,7 @@ impl Items {
         }
     }
 
-    /// Asks a person about the item that a run stopped at, or about the run: the run of this id, or
+    /// Escalates the item that a run stopped at, or the run: the run of this id, or
     /// the newest.
     pub(crate) async fn escalate(
         &self,
@@ -269,7 +269,7 @@ impl Items {
         let hapax = self.hapax();
         let namespace = hapax.namespace();
         let whole = identity::workflow(namespace, workflow)?;
-        // Nothing is left to decide about an item that is done or skipped.
+        // There is nothing to decide about an item that is done or skipped.
         let item = match item {
             Some(id) => {
                 let key = identity::item(namespace, workflow, id)?;
@@ -303,7 +303,7 @@ impl Items {
             Ok(_) | Err(hapax::Error::Blocked(_) | hapax::Error::Refused { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        self.tell_escalations(workflow).await;
+        self.emit_escalations(workflow).await;
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn notice(escalated: Key, attempt: &[u8]) -> Result<Key, KeyError> {
 }
 
 /// The result that a person gave for a mutation whose own result was too large to keep.
-pub(crate) fn told(mutation: Key, attempt: &[u8]) -> Result<Key, KeyError> {
+pub(crate) fn manual_result(mutation: Key, attempt: &[u8]) -> Result<Key, KeyError> {
     Key::derive("told.v1", &[("of", mutation.as_bytes()), ("attempt", attempt)])
 }
 

@@ -64,7 +64,7 @@ pub struct MutationView {
     pub identity: Json,
     /// Its payload.
     pub payload: Json,
-    /// The subkey that tells it apart from mutations of the same identity.
+    /// The subkey that separates it from mutations of the same identity.
     pub subkey: Option<String>,
     /// Its state.
     pub state: MutationState,
@@ -76,7 +76,7 @@ pub struct MutationView {
     pub attempts: u32,
     /// Whether its tool can look up whether it happened.
     pub verifiable: bool,
-    /// How many lookups could not tell whether it happened; 0 once that is known.
+    /// How many lookups did not find out whether it happened; 0 once that is known.
     pub looks: u32,
     /// When it last changed.
     pub updated: Timestamp,
@@ -145,7 +145,7 @@ impl Items {
         found.ok_or_else(|| Error::NotFound(format!("item {id:?} in workflow {workflow:?}")))
     }
 
-    /// The mutations of one attempt at an item, in the order they were first asked for.
+    /// The mutations of one attempt at an item, in the order of their first requests.
     pub async fn mutations(&self, item: Key, attempt: u32) -> Result<Vec<MutationView>, Error> {
         let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
         self.mutation_views(PartFilter { whole, kind, limit: SHOWN, ..PartFilter::default() }).await
@@ -160,9 +160,9 @@ impl Items {
     ) -> Result<Vec<RunView>, Error> {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let kind = RUN.to_owned();
-        let sought =
+        let filter =
             PartFilter { whole, kind, newest_first: true, beyond, limit, ..PartFilter::default() };
-        let found = self.hapax().parts(sought).await?;
+        let found = self.hapax().parts(filter).await?;
         Ok(found.iter().filter_map(run_view).collect())
     }
 
@@ -229,8 +229,8 @@ impl Items {
         loop {
             let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
             let states = vec![StateName::Succeeded];
-            let sought = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
-            let page = self.hapax().parts(sought).await?;
+            let filter = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
+            let page = self.hapax().parts(filter).await?;
             for found in page.iter().filter(|found| is_bare(&found.effect)) {
                 let view = self.mutation_view(found).await?;
                 if let Some(view) = view.filter(|view| view.result.is_none()) {
@@ -244,9 +244,9 @@ impl Items {
         }
     }
 
-    async fn mutation_views(&self, sought: PartFilter) -> Result<Vec<MutationView>, Error> {
+    async fn mutation_views(&self, filter: PartFilter) -> Result<Vec<MutationView>, Error> {
         let mut views = Vec::new();
-        for found in self.hapax().parts(sought).await? {
+        for found in self.hapax().parts(filter).await? {
             views.extend(self.mutation_view(&found).await?);
         }
         Ok(views)
@@ -293,8 +293,8 @@ impl Items {
         }))
     }
 
-    /// How many lookups for an attempt could not tell. The effect's own count starts anew when a
-    /// person says try-again, and ends once a person is asked; the journal has every lookup.
+    /// How many lookups for an attempt found nothing out. The effect's own count starts anew when a
+    /// person says try-again, and ends with the escalation; the journal has every lookup.
     async fn looks(&self, key: Key, attempt: AttemptId) -> Result<u32, Error> {
         let history = self.hapax().history(key, HISTORY).await?;
         let in_vain = history.iter().filter(|entry| {

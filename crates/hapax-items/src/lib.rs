@@ -2,9 +2,9 @@
 //!
 //! A **workflow** is a script that goes through **items**, one after the other, and changes
 //! something in the world for each of them through **tools**. Each change is a **mutation**: an
-//! effect in the ledger, whose key says what is changed, and whose payload says how. However often
+//! effect in the ledger, whose key names what is changed, and whose payload says how. However often
 //! the script runs or is repaired, and wherever it is killed, each mutation happens once; if its
-//! outcome cannot be found out, a person is asked.
+//! outcome cannot be found out, it is escalated to a person.
 //!
 //! | module | owns |
 //! |---|---|

@@ -18,8 +18,8 @@ pub(crate) async fn result_of(
     mutation: Key,
     attempt: AttemptId,
 ) -> Result<Option<Arc<[u8]>>, hapax::Error> {
-    let key = told(mutation, attempt)?;
-    Ok(hapax.show(key).await?.and_then(|told| match told.state {
+    let key = key_of(mutation, attempt)?;
+    Ok(hapax.show(key).await?.and_then(|effect| match effect.state {
         State::Succeeded(result) => result.shared_body(),
         _ => None,
     }))
@@ -32,27 +32,27 @@ pub(crate) async fn record(
     result: &Json,
     (actor, note): (&str, &str),
 ) -> Result<(), Error> {
-    let key = told(mutation, attempt)?;
+    let key = key_of(mutation, attempt)?;
     // Only a person can decide about this effect, and the journal names that person.
-    let asked =
+    let effect =
         hapax.effect(key).safety(Safety::Opaque).label("the result of a mutation").run(|_| async {
             Err::<(), _>(Failure::ambiguous("the result was too large to keep"))
         });
-    match asked.await {
+    match effect.await {
         Ok(_) => return Ok(()),
         Err(hapax::Error::Blocked(_)) => {}
         Err(error) => return Err(error.into()),
     }
     let stale = || Error::Stale { what: format!("the result of {mutation}"), attempt };
-    let asked = hapax.show(key).await?.ok_or_else(stale)?;
+    let effect = hapax.show(key).await?.ok_or_else(stale)?;
     let result = Resolution::Happened(Outcome::from(print(result).as_str()));
-    match hapax.resolve(key, asked.seen(), result, actor, note).await? {
+    match hapax.resolve(key, effect.seen(), result, actor, note).await? {
         Judged::Fenced(_) => Err(stale()),
         Judged::Decided(_) | Judged::Undecided { .. } => Ok(()),
     }
 }
 
-fn told(mutation: Key, attempt: AttemptId) -> Result<Key, hapax::Error> {
-    identity::told(mutation, attempt.as_bytes())
+fn key_of(mutation: Key, attempt: AttemptId) -> Result<Key, hapax::Error> {
+    identity::manual_result(mutation, attempt.as_bytes())
         .map_err(|error| hapax::Error::Refused { reason: error.to_string() })
 }

@@ -179,7 +179,7 @@ pub(crate) struct RunNote {
     pub(crate) failure: Option<Failure>,
 }
 
-/// A question that a script asked, and the answer.
+/// A read that a script requested, and the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Read {
     pub(crate) tool: String,
@@ -247,7 +247,7 @@ impl RunNote {
     }
 }
 
-/// The record of a mutation. Two mutations that are asked for in the same way have the same bytes,
+/// The record of a mutation. Two mutations that are requested in the same way have the same bytes,
 /// so that a replay compares without parsing.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MutationNote {

@@ -21,49 +21,49 @@ use crate::version::Version;
 pub const NEEDS_ATTENTION: &str = "item-needs-attention";
 
 /// How many escalations are emitted at once.
-const TOLD: usize = 1_000;
+const MOST_EMITTED: usize = 1_000;
 
 /// # Notices
 impl Items {
-    /// Emits an event for each open escalation that is not in `told`, once; then sets `told` to the
-    /// open escalations.
-    pub async fn tell_open(&self, told: &mut BTreeSet<(Key, AttemptId)>) -> Result<(), Error> {
-        let open = self.asked(None, None, TOLD).await?;
+    /// Emits an event for each open escalation that is not in `emitted`, once; then sets `emitted`
+    /// to the open escalations.
+    pub async fn tell_open(&self, emitted: &mut BTreeSet<(Key, AttemptId)>) -> Result<(), Error> {
+        let open = self.open_escalations(None, None, MOST_EMITTED).await?;
         let of = |found: &PartRecord| (found.name.key, found.effect.attempt);
-        let before = std::mem::replace(told, open.iter().map(of).collect());
+        let before = std::mem::replace(emitted, open.iter().map(of).collect());
         let news = open.into_iter().filter(|found| !before.contains(&of(found)));
-        self.tell_of(news).await
+        self.emit_each(news).await
     }
 
     /// Emits an event for each escalation of a workflow, once. If that fails,
     /// [`tell_open`](Self::tell_open) emits it later.
-    pub(crate) async fn tell_escalations(&self, workflow: &str) {
-        let told = async {
-            let open = self.asked(Some(workflow), None, TOLD).await?;
-            self.tell_of(open).await
+    pub(crate) async fn emit_escalations(&self, workflow: &str) {
+        let emitted = async {
+            let open = self.open_escalations(Some(workflow), None, MOST_EMITTED).await?;
+            self.emit_each(open).await
         };
-        if let Err(error) = told.await {
+        if let Err(error) = emitted.await {
             tracing::warn!(name: "escalations_not_emitted", workflow, %error, "emitting the open escalations failed; the next run retries");
         }
     }
 
-    async fn tell_of(&self, open: impl IntoIterator<Item = PartRecord>) -> Result<(), Error> {
+    async fn emit_each(&self, open: impl IntoIterator<Item = PartRecord>) -> Result<(), Error> {
         for found in open {
             let Some(escalation) = self.explain(found).await? else { continue };
-            match self.tell(&escalation, true).await {
+            match self.emit_escalation(&escalation, true).await {
                 // The guard refused a text that a person or a script wrote: emit the event without
                 // such texts.
                 Err(hapax::Error::Store(StoreError::Guarded { .. })) => {
-                    self.tell(&escalation, false).await?;
+                    self.emit_escalation(&escalation, false).await?;
                 }
-                told => told?,
+                result => result?,
             }
         }
         Ok(())
     }
 
     /// Emits an event for a version that waits for approval, once.
-    pub(crate) async fn tell_held(&self, workflow: &str, version: Version) -> Result<(), Error> {
+    pub(crate) async fn emit_held(&self, workflow: &str, version: Version) -> Result<(), Error> {
         let scripts = self.scripts(workflow).await?;
         let Some(script) = scripts.into_iter().find(|script| script.version == version) else {
             return Ok(());
@@ -75,10 +75,14 @@ impl Items {
             .text("reason", "a repair waits for approval")
             .list("actions", ["approve", "reject"].map(Json::text));
         let of = (script.key, script.attempt);
-        Ok(self.tell_once(of, workflow, document.json(), "a repair waits for approval").await?)
+        Ok(self.emit_once(of, workflow, document.json(), "a repair waits for approval").await?)
     }
 
-    async fn tell(&self, escalation: &Escalation, all: bool) -> Result<(), hapax::Error> {
+    async fn emit_escalation(
+        &self,
+        escalation: &Escalation,
+        all: bool,
+    ) -> Result<(), hapax::Error> {
         let item = escalation.item.as_ref().filter(|_| all);
         let document = Object::default()
             .text("escalation", escalation.key.to_string().as_str())
@@ -89,10 +93,10 @@ impl Items {
             .text("reason", all.then_some(escalation.reason.as_str()))
             .list("actions", escalation.actions.iter().map(|one| Json::text(one.as_str())));
         let of = (escalation.key, escalation.judged);
-        self.tell_once(of, &escalation.workflow, document.json(), &escalation.reason).await
+        self.emit_once(of, &escalation.workflow, document.json(), &escalation.reason).await
     }
 
-    async fn tell_once(
+    async fn emit_once(
         &self,
         (of, attempt): (Key, AttemptId),
         workflow: &str,
@@ -102,12 +106,12 @@ impl Items {
         let key = identity::notice(of, attempt.as_bytes())
             .map_err(|error| hapax::Error::Refused { reason: error.to_string() })?;
         let effect = self.hapax().effect(key).safety(Safety::Transactional);
-        let told = effect.run(|claim| async move {
+        let emitted = effect.run(|claim| async move {
             let payload = Payload::of(&document)?;
             claim.emit(Event::new(NEEDS_ATTENTION, workflow, payload))?;
             Ok::<_, Failure>("told")
         });
-        match told.await {
+        match emitted.await {
             Ok(_) => Ok(()),
             // No route takes this event.
             Err(hapax::Error::Store(StoreError::Unrouted { .. })) => {

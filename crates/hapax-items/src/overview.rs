@@ -41,7 +41,7 @@ impl Items {
         if states.contains(&ItemState::NeedsAttention) && !wanted.contains(&StateName::Failed) {
             wanted.push(StateName::Failed);
         }
-        let sought = PartFilter {
+        let filter = PartFilter {
             whole,
             kind: ITEM.to_owned(),
             states: wanted,
@@ -49,7 +49,7 @@ impl Items {
             beyond,
             limit,
         };
-        let found = self.hapax().parts(sought).await?;
+        let found = self.hapax().parts(filter).await?;
         let next = found.last().filter(|_| found.len() == limit).map(|found| found.position);
         let mut items = Vec::with_capacity(found.len());
         for found in found {
@@ -66,13 +66,13 @@ impl Items {
         found.ok_or_else(|| Error::NotFound(format!("run {id:?} of workflow {workflow:?}")))
     }
 
-    /// How many items and runs a person is asked about, up to a limit.
+    /// How many items and runs are escalated, up to a limit.
     pub async fn count_escalations(&self) -> Result<usize, Error> {
         let mut count = 0;
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
-            let sought = PartFilter { kind, states, limit: COUNTED, ..PartFilter::default() };
-            count += self.hapax().parts(sought).await?.len();
+            let filter = PartFilter { kind, states, limit: COUNTED, ..PartFilter::default() };
+            count += self.hapax().parts(filter).await?.len();
         }
         Ok(count)
     }

@@ -1,7 +1,7 @@
 //! Mutations that earlier runs of an attempt applied, so that a replay need not ask for each.
 //!
 //! They are read while the handler runs, in the order in which they were done, which is the order
-//! in which the handler asks for them again. A mutation that is not found here is looked up in the
+//! in which the handler requests them again. A mutation that is not found here is looked up in the
 //! ledger.
 
 use std::collections::HashMap;
@@ -38,13 +38,13 @@ impl Past {
         Self { unread: tokio::sync::Mutex::new(Some(unread)), ..Self::default() }
     }
 
-    /// The result of a mutation that was asked for in the same way, if that was read already.
+    /// The result of a mutation that was requested in the same way, if that was read already.
     pub(crate) fn known(&self, key: Key, body: &[u8]) -> Option<Arc<[u8]>> {
         let applied = self.applied();
         applied.get(&key).filter(|applied| applied.body == body).map(|found| found.result.clone())
     }
 
-    /// The result of a mutation that was asked for in the same way.
+    /// The result of a mutation that was requested in the same way.
     pub(crate) async fn find(&self, key: Key, body: &[u8]) -> Option<Arc<[u8]>> {
         loop {
             if let Some(result) = self.known(key, body) {
@@ -78,8 +78,8 @@ async fn read(hapax: Hapax, whole: Key, pages: mpsc::Sender<Vec<PartRecord>>) {
     let mut beyond = None;
     loop {
         let (whole, kind) = (Some(whole), MUTATION.to_owned());
-        let sought = PartFilter { whole, kind, beyond, limit: PAGE, ..PartFilter::default() };
-        let Ok(page) = hapax.parts(sought).await else { return };
+        let filter = PartFilter { whole, kind, beyond, limit: PAGE, ..PartFilter::default() };
+        let Ok(page) = hapax.parts(filter).await else { return };
         let is_last = page.len() < PAGE;
         beyond = page.last().map(|found| found.position);
         if pages.send(page).await.is_err() || is_last {

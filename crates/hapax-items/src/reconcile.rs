@@ -1,4 +1,4 @@
-//! Looks up mutations of unknown outcome, until it is known or a person is asked.
+//! Looks up mutations of unknown outcome, until it is known or escalated.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::scope::look;
 use crate::service::Items;
 use crate::state::ItemState;
 
-/// How long to wait before the next lookup of a mutation, by the number of lookups that could not
-/// tell. The ledger itself decides when to stop.
+/// How long to wait before the next lookup of a mutation, by the number of lookups that did not
+/// decide. The ledger itself decides when to stop.
 const LOOKS: Backoff = Backoff { base_ms: 2_000, cap_ms: 120_000, attempts: u32::MAX };
 
 /// The size of a page, and the most mutations of one pass.
@@ -22,7 +22,7 @@ const PAGE: usize = 100;
 const PASS: usize = 10_000;
 
 /// How long one lookup may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The counts of one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,7 +31,7 @@ pub struct Reconciled {
     pub looked: usize,
     /// Those of them that are decided now.
     pub decided: usize,
-    /// Items that a person is asked about now.
+    /// Items that are escalated now.
     pub escalated: usize,
     /// Mutations that wait for their next lookup.
     pub waiting: usize,
@@ -39,7 +39,7 @@ pub struct Reconciled {
 
 /// # Reconciliation
 impl Items {
-    /// Looks up the mutations of unknown outcome that are due, and asks a person about those that
+    /// Looks up the mutations of unknown outcome that are due, and escalates those that
     /// no lookup can decide. The lookups and their times are in the ledger: a restart forgets
     /// nothing.
     pub async fn reconcile(&self) -> Result<Reconciled, Error> {
@@ -61,7 +61,7 @@ impl Items {
             let tool = self.tool(&note.tool).map(|tool| &**tool);
             // A process without any tools leaves the lookups to other processes.
             if tool.is_some() || self.has_tools() {
-                look(self.hapax(), key, &note, tool, PATIENCE).await?;
+                look(self.hapax(), key, &note, tool, LOOKUP_TIMEOUT).await?;
             }
             let state = self.hapax().show(key).await?.map(|effect| effect.state.name());
             pass.decided += usize::from(state != Some(StateName::Unknown));
@@ -73,7 +73,7 @@ impl Items {
         Ok(pass)
     }
 
-    /// Asks a person about the item of a mutation that no lookup can decide. Returns whether that
+    /// Escalates the item of a mutation that no lookup can decide. Returns whether that
     /// is new.
     async fn ask_about(&self, note: &MutationNote, found: &PartRecord) -> Result<bool, Error> {
         let key = identity::item(self.hapax().namespace(), &note.workflow, &note.item)?;
@@ -95,8 +95,8 @@ impl Items {
         loop {
             let (kind, states) = (MUTATION.to_owned(), vec![state]);
             let beyond = all.last().map(|found: &PartRecord| found.position);
-            let sought = PartFilter { kind, states, beyond, limit: PAGE, ..PartFilter::default() };
-            let page = self.hapax().parts(sought).await?;
+            let filter = PartFilter { kind, states, beyond, limit: PAGE, ..PartFilter::default() };
+            let page = self.hapax().parts(filter).await?;
             let is_last = page.len() < PAGE;
             all.extend(page);
             if is_last || all.len() >= PASS {

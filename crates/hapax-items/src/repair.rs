@@ -39,7 +39,7 @@ pub const MAINTAINER: &str = include_str!("instructions/maintainer.md");
 pub trait Maintainer: Send + Sync + 'static {
     /// Proposes a better script. The evidence is a JSON document; so is the proposal:
     /// `{"script", "impact": "safe" | "potentially_impactful", "explanation", "cost"}`. A question
-    /// that is asked again, because it is unknown whether it was answered, has the same id.
+    /// that is sent again, because it is unknown whether it was answered, has the same id.
     async fn propose(&self, id: &str, evidence: &str) -> Result<String, String>;
 }
 
@@ -77,7 +77,7 @@ const BLAST_RADIUS: usize = 1_000;
 
 /// # Repair
 impl Items {
-    /// Asks the maintainer to repair the script that the newest run failed on, as often as the
+    /// Has the maintainer repair the script that the newest run failed on, as often as the
     /// budget allows.
     pub async fn repair(&self, workflow: &str) -> Result<Repair, Error> {
         self.repair_run(workflow, None).await
@@ -108,7 +108,7 @@ impl Items {
             let newest = proposed.iter().map(|other| other.version);
             let newest = newest.filter(|version| version.major == script.version.major).max();
             let version = newest.unwrap_or(script.version).next_minor();
-            // The maintainer is not asked again while a person has to decide about the last
+            // The maintainer gets no new request while a person has to decide about the last
             // proposal.
             if let Some(held) = proposed.iter().find(|other| other.standing == VersionStatus::Held)
             {
@@ -130,7 +130,8 @@ impl Items {
         }
     }
 
-    /// Asks a maintainer, once for each version that may come of it: no answer is paid for twice.
+    /// Sends a maintainer one request for each version that may come of it: no answer is paid for
+    /// twice.
     async fn ask(
         &self,
         maintainer: &dyn Maintainer,
@@ -140,11 +141,11 @@ impl Items {
     ) -> Result<Result<String, String>, Error> {
         let key = identity::repair(run, version)?;
         let effect = self.hapax().effect(key).safety(Safety::Transactional).label("repair");
-        let asked = effect.run(|_| async {
+        let answered = effect.run(|_| async {
             let proposal = maintainer.propose(&key.to_string(), evidence).await;
             proposal.map_err(Failure::not_done)
         });
-        match asked.await {
+        match answered.await {
             Ok(done) => {
                 let body = done.body().map(|body| String::from_utf8_lossy(body).into_owned());
                 Ok(body.ok_or_else(|| "the proposal was too large to keep".to_owned()))

@@ -12,13 +12,13 @@ pub enum Next {
         /// The longest delay, in milliseconds; the actual delay is drawn at random below it.
         within_ms: u64,
     },
-    /// A maintainer is asked for a better script.
+    /// A maintainer proposes a better script.
     Repair,
-    /// A person is asked.
+    /// It is escalated to a person.
     Escalate(EscalationCause),
 }
 
-/// Why a person is asked.
+/// The cause of an escalation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EscalationCause {
     /// Only a person can deal with a failure of this class.
@@ -29,14 +29,14 @@ pub enum EscalationCause {
     NoMaintainer,
 }
 
-/// How much may be spent before a person is asked. Counted from the last time a person decided.
+/// How much may be spent before the escalation. Counted from the last time a person decided.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Budget {
     /// How often it is tried again, and after how long.
     pub retries: Backoff,
     /// For how long it is tried again, in milliseconds.
     pub retry_ms: u64,
-    /// How often a maintainer is asked.
+    /// How often a maintainer gets a request.
     pub repairs: u32,
     /// Within how long, in milliseconds.
     pub repair_ms: u64,
@@ -63,7 +63,7 @@ pub struct Spent {
     pub failures: u32,
     /// How long ago it failed first, in milliseconds.
     pub for_ms: u64,
-    /// How often a maintainer was asked lately.
+    /// How often a maintainer got a request lately.
     pub repairs: u32,
     /// The cost of that, in thousandths.
     pub cost: u64,

@@ -111,7 +111,7 @@ impl Run {
     }
 
     /// How long a tool may take.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn tool_timeout(&self) -> Duration {
         self.0.settings.tool_timeout
     }
 
@@ -198,7 +198,7 @@ impl Run {
     ) -> Result<Json, Stopped> {
         let work = AssertUnwindSafe(tool.read(operation, arguments)).catch_unwind();
         let name = format!("{}.{operation}", tool.name());
-        let answer = match tokio::time::timeout(self.patience(), work).await {
+        let answer = match tokio::time::timeout(self.tool_timeout(), work).await {
             Ok(Ok(Ok(answer))) => answer,
             Ok(Ok(Err(error))) => {
                 return Err(self.stop(Why::new(error.class, format!("{name}: {}", error.message))));
@@ -226,7 +226,7 @@ impl Run {
     }
 
     /// Works on one item. The handler always runs; [`Item::is_done`] tells it whether there is
-    /// anything left to do. Items run one at a time, and none inside another.
+    /// anything to do. Items run one at a time, and none inside another.
     ///
     /// Any error ends the run: there is no error to catch, and this does not return.
     pub async fn with_item<F, Fut, E>(&self, id: &str, title: &str, handler: F) -> Json
@@ -324,9 +324,9 @@ impl Run {
                 );
                 let Some(handler) = handler_of.take() else { return Ok(Outcome::from("null")) };
                 let mut handled = self.handle(handler, item.clone()).await;
-                // Before the first run of an item, no mutation can be left open.
+                // Before the first run of an item, no mutation can be unfinished.
                 if handled.is_ok() && !first {
-                    handled = item.settle_left(&claim).await.and(handled);
+                    handled = item.settle_unfinished(&claim).await.and(handled);
                 }
                 match handled {
                     Ok(value) => {
@@ -430,7 +430,7 @@ impl Run {
         self.0.brake.why().and_then(|why| why.late)
     }
 
-    /// The record of a failure, and whether a person is asked about it.
+    /// The record of a failure, and whether it is escalated.
     pub(crate) fn failed(&self, account: Account) -> (Failure, bool) {
         let unknown = || Why::logic("the run ended without a reason");
         let why = self.0.brake.why().unwrap_or_else(unknown);
@@ -469,7 +469,7 @@ impl Run {
     }
 
     /// Notes that the run is between two items.
-    pub(crate) fn left_item(&self) {
+    pub(crate) fn leave_item(&self) {
         self.note().item = None;
     }
 }

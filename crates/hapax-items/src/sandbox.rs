@@ -1,13 +1,13 @@
 //! Runs an automation script from one request to the next.
 //!
-//!   script ──asks──▶ desk ──in order──▶ host
-//!      ▲                                  │
-//!      └────────── answers, as jobs ◀─────┘
+//!   script ──calls──▶ requests ──in order──▶ host
+//!      ▲                                       │
+//!      └──────────── answers, as jobs ◀────────┘
 //!
-//! A script never calls the host. It leaves a request at the desk and gets a promise; the host
-//! takes one request after the other, whenever the script has yielded. So no line of the script is
-//! on the stack while the host works, and a run that the host has ended is over: no code is left
-//! that could catch it. Nor does a script occupy a thread while it waits.
+//! A script never calls the host. It queues a request and gets a promise; the host takes one
+//! request after the other, whenever the script has yielded. So no line of the script is on the
+//! stack while the host works, and a run that the host has ended is over: no code remains that
+//! could catch it. Nor does a script occupy a thread while it waits.
 //!
 //! The sandbox never reads a clock, a file or an environment for the script: the script sees the
 //! host's time and the host's randomness.
@@ -166,7 +166,7 @@ pub(crate) enum Limit {
 pub(crate) struct Script {
     /// None once it is over.
     paused: Option<Paused>,
-    desk: Rc<PendingRequests>,
+    requests: Rc<PendingRequests>,
     /// Dropped before the engine, which must not be freed while its values are held.
     _values: requests::Values,
     context: Context,
@@ -184,51 +184,51 @@ impl Script {
     ) -> Result<Self, RunEnd> {
         let no_room = RunEnd::Limit { which: Limit::Memory, in_item: false };
         let (runtime, context) = engine::<Language>(limits).map_err(|_| no_room)?;
-        let desk = Rc::new(PendingRequests::new(limits.clone(), tools, started_ms));
-        let _values = requests::Values(Rc::clone(&desk));
-        desk.watch(&runtime);
+        let requests = Rc::new(PendingRequests::new(limits.clone(), tools, started_ms));
+        let _values = requests::Values(Rc::clone(&requests));
+        requests.watch(&runtime);
         let paused = context.with(|ctx| {
-            let freeze = world::furnish(&ctx, &desk).map_err(|_| unable(&ctx, &desk))?;
+            let freeze = world::furnish(&ctx, &requests).map_err(|_| unable(&ctx, &requests))?;
             let module = read(&ctx, name, source)?;
-            let driver = Driver::start(&ctx, &desk, freeze, module);
-            driver.map(Driver::pause).map_err(|_| unable(&ctx, &desk))
+            let driver = Driver::start(&ctx, &requests, freeze, module);
+            driver.map(Driver::pause).map_err(|_| unable(&ctx, &requests))
         })?;
-        desk.pause();
-        Ok(Self { paused: Some(paused), desk, _values, context })
+        requests.pause();
+        Ok(Self { paused: Some(paused), requests, _values, context })
     }
 
     /// The tools it was given.
     pub(crate) fn tools(&self) -> &Tools {
-        &self.desk.tools
+        &self.requests.tools
     }
 
     /// Goes on with the answer to the last request, up to the next request. The first answer is
     /// nothing.
     pub(crate) fn next(&mut self, answer: Answer) -> Ask {
         let Some(paused) = self.paused.take() else { return Ask::Over(RunEnd::Stopped) };
-        self.desk.resume();
-        let asked = self.context.with(|ctx| {
-            let Ok(mut driver) = paused.resume(&ctx, &self.desk) else {
-                return Err(unable(&ctx, &self.desk));
+        self.requests.resume();
+        let ask = self.context.with(|ctx| {
+            let Ok(mut driver) = paused.resume(&ctx, &self.requests) else {
+                return Err(unable(&ctx, &self.requests));
             };
             let ask = driver.next(answer)?;
             self.paused = Some(driver.pause());
             Ok(ask)
         });
-        self.desk.pause();
-        asked.unwrap_or_else(Ask::Over)
+        self.requests.pause();
+        ask.unwrap_or_else(Ask::Over)
     }
 }
 
 /// The end of a run that could not begin.
-fn unable(ctx: &Ctx<'_>, desk: &PendingRequests) -> RunEnd {
-    match desk.fatal() {
+fn unable(ctx: &Ctx<'_>, requests: &PendingRequests) -> RunEnd {
+    match requests.fatal() {
         Some(Fatal::Limit(which)) => RunEnd::Limit { which, in_item: false },
         _ => thrown::ended(ctx, &ctx.catch(), false),
     }
 }
 
-/// Reads a script without running it. The error says what is wrong, with line and column.
+/// Reads a script without running it. The error names the mistake, its line and its column.
 pub(crate) fn check(script: &str) -> Result<(), String> {
     let Ok((_runtime, context)) = engine::<Reading>(&Limits::default()) else {
         return Err("there is no memory to read it".to_owned());

@@ -55,7 +55,7 @@ struct Inner {
 pub(crate) enum Recalled {
     /// It was applied in the same way, with this result.
     Result(Arc<[u8]>),
-    /// The ledger has to be asked, and perhaps the tool.
+    /// The ledger has to look it up, and perhaps the tool.
     Ask(Box<PlannedMutation>),
 }
 
@@ -131,7 +131,7 @@ impl Item {
         self.0.closed.load(Ordering::Acquire)
     }
 
-    /// Refuses a mutation that is asked for after the handler has ended.
+    /// Refuses a mutation that is requested after the handler has ended.
     fn late(&self, tool: &str, operation: &str) -> Stopped {
         let (run, id) = (&self.0.run, &self.0.id);
         let why = format!(
@@ -157,7 +157,7 @@ impl Item {
         self.0.claim.is_none() || self.is_closed()
     }
 
-    /// The number of this attempt, from 1. A new attempt begins when a person asks for it.
+    /// The number of this attempt, from 1. A new attempt begins when a person requests it.
     pub fn attempt(&self) -> u32 {
         self.0.attempt
     }
@@ -172,8 +172,8 @@ impl Item {
         seed(self.0.key, self.0.attempt)
     }
 
-    /// Calls a tool. A mutation happens once, however often the handler runs; if it fails the run is
-    /// over, and this does not return.
+    /// Calls a tool. A mutation happens once, however often the handler runs; if it fails the run
+    /// is over, and this does not return.
     pub async fn call(&self, tool: &str, operation: &str, arguments: &Json) -> Json {
         or_never(self.try_call(tool, operation, arguments).await).await
     }
@@ -189,7 +189,7 @@ impl Item {
             (tool, false) => return run.read(&*tool, operation, arguments).await,
             (tool, true) => match self.recall(tool, operation, arguments.clone())? {
                 Recalled::Result(result) => result,
-                Recalled::Ask(asked) => self.apart(asked).await?,
+                Recalled::Ask(mutation) => self.apart(mutation).await?,
             },
         };
         Json::parse(&result).map_err(|error| {
@@ -260,9 +260,9 @@ impl Item {
 
     /// Performs a mutation on a task of its own: even if the run is dropped, a mutation that has
     /// begun comes to its end and is recorded.
-    async fn apart(&self, asked: Box<PlannedMutation>) -> Result<Arc<[u8]>, Stopped> {
+    async fn apart(&self, mutation: Box<PlannedMutation>) -> Result<Arc<[u8]>, Stopped> {
         let item = self.clone();
-        let work = tokio::spawn(async move { item.perform(&asked).await });
+        let work = tokio::spawn(async move { item.perform(&mutation).await });
         work.await.unwrap_or_else(|error| {
             let why = format!("an attempt was cut short: {error}");
             Err(self.0.run.stop(Why::new(Class::Indeterminate, why)))
@@ -270,51 +270,51 @@ impl Item {
     }
 
     /// Performs a mutation and returns its result, or ends the run.
-    pub(crate) async fn perform(&self, asked: &PlannedMutation) -> Result<Arc<[u8]>, Stopped> {
+    pub(crate) async fn perform(&self, mutation: &PlannedMutation) -> Result<Arc<[u8]>, Stopped> {
         let run = &self.0.run;
         let _alone = self.0.turn.lock().await;
         run.check()?;
         if self.is_closed() {
-            return Err(self.late(&asked.note.tool, &asked.note.operation));
+            return Err(self.late(&mutation.note.tool, &mutation.note.operation));
         }
         let Some(claim) = &self.0.claim else { return Err(run.stop(Why::logic("it is done"))) };
-        if let Some(result) = self.0.past.find(asked.key, &asked.part.body).await {
+        if let Some(result) = self.0.past.find(mutation.key, &mutation.part.body).await {
             return Ok(result);
         }
-        let mut ended = self.attempt_once(claim, asked).await;
+        let mut ended = self.attempt_once(claim, mutation).await;
         if let Err(AttemptFailure::Blocked(blocked)) = &ended
             && blocked.state == StateName::Unknown
         {
             // An earlier run began it: look for it first, and attempt it only if it did not happen.
-            if let Some(result) = self.recover(asked).await? {
+            if let Some(result) = self.recover(mutation).await? {
                 return Ok(result);
             }
-            ended = self.attempt_once(claim, asked).await;
+            ended = self.attempt_once(claim, mutation).await;
         }
         match ended {
             Err(AttemptFailure::Ambiguous(error)) => {
-                match self.reconcile(asked, &asked.note).await? {
-                    Some(outcome) => self.result(asked, &outcome).await,
+                match self.reconcile(mutation, &mutation.note).await? {
+                    Some(outcome) => self.result(mutation, &outcome).await,
                     None => {
                         let why = format!("{}; it did not happen", error.message);
-                        Err(run.stop(asked.about(Why::new(Class::Transient, why))))
+                        Err(run.stop(mutation.about(Why::new(Class::Transient, why))))
                     }
                 }
             }
-            ended => ended.map_err(|ended| run.stop(asked.about(ended.why(asked)))),
+            ended => ended.map_err(|ended| run.stop(mutation.about(ended.why(mutation)))),
         }
     }
 
-    /// Looks for the mutation that an earlier run sent, which may differ from the one asked for
-    /// now.
-    async fn recover(&self, asked: &PlannedMutation) -> Result<Option<Arc<[u8]>>, Stopped> {
+    /// Looks for the mutation that an earlier run sent, which may differ from the one
+    /// requested now.
+    async fn recover(&self, mutation: &PlannedMutation) -> Result<Option<Arc<[u8]>>, Stopped> {
         let run = &self.0.run;
-        let sent = run.hapax().part(asked.key).await;
+        let sent = run.hapax().part(mutation.key).await;
         let sent = sent.map_err(|error| run.stop(ended_by(&error)))?;
-        let sent = sent.unwrap_or_else(|| asked.part.clone());
-        let note = MutationNote::read(&sent.body).unwrap_or_else(|| asked.note.clone());
-        match self.reconcile(asked, &note).await? {
-            Some(outcome) => self.accept(asked, &sent, &outcome).await.map(Some),
+        let sent = sent.unwrap_or_else(|| mutation.part.clone());
+        let note = MutationNote::read(&sent.body).unwrap_or_else(|| mutation.note.clone());
+        match self.reconcile(mutation, &note).await? {
+            Some(outcome) => self.accept(mutation, &sent, &outcome).await.map(Some),
             None => Ok(None),
         }
     }
@@ -322,10 +322,10 @@ impl Item {
     async fn attempt_once(
         &self,
         claim: &Claim,
-        asked: &PlannedMutation,
+        mutation: &PlannedMutation,
     ) -> Result<Arc<[u8]>, AttemptFailure> {
-        let PlannedMutation { key, note, part, tool } = asked;
-        let patience = self.0.run.patience();
+        let PlannedMutation { key, note, part, tool } = mutation;
+        let timeout = self.0.run.tool_timeout();
         let mut failed = None;
         let effect = claim
             .effect(*key)
@@ -340,7 +340,7 @@ impl Item {
                 let failed = &mut failed;
                 async move {
                     let call = note.call(*key, (claim.attempt(), claim.fence()));
-                    match mutate(&**tool, &call, &claim, patience).await {
+                    match mutate(&**tool, &call, &claim, timeout).await {
                         Ok(result) => Ok(Outcome::from(print(&result).as_str())),
                         Err(error) => {
                             let (class, message) = (error.class, error.message.clone());
@@ -362,8 +362,9 @@ impl Item {
             // lapsed.
             (Ok(Done { outcome, .. }), _) => {
                 let part = self.0.run.hapax().part(*key).await.map_err(AttemptFailure::Hapax)?;
-                let accepted =
-                    self.accept(asked, &part.unwrap_or_else(|| asked.part.clone()), &outcome).await;
+                let accepted = self
+                    .accept(mutation, &part.unwrap_or_else(|| mutation.part.clone()), &outcome)
+                    .await;
                 accepted.map_err(|_| AttemptFailure::Stopped)
             }
             (Err(hapax::Error::Blocked(blocked)), Some(error))
@@ -378,15 +379,15 @@ impl Item {
     }
 
     /// Looks once for a mutation of unknown outcome. Returns its outcome, or none if it did not
-    /// happen; if the lookup cannot tell, the run is over.
+    /// happen; if the lookup cannot decide, the run is over.
     async fn reconcile(
         &self,
-        asked: &PlannedMutation,
+        mutation: &PlannedMutation,
         sent: &MutationNote,
     ) -> Result<Option<Outcome>, Stopped> {
         let run = &self.0.run;
-        let (hapax, key) = (run.hapax(), asked.key);
-        let judged = look(hapax, key, sent, Some(&*asked.tool), run.patience()).await;
+        let (hapax, key) = (run.hapax(), mutation.key);
+        let judged = look(hapax, key, sent, Some(&*mutation.tool), run.tool_timeout()).await;
         let state = async {
             judged?;
             Ok::<_, hapax::Error>(hapax.show(key).await?.map(|effect| effect.state))
@@ -401,8 +402,8 @@ impl Item {
                 };
                 let why = format!(
                     "{}.{}: whether it happened is not known: {}",
-                    asked.note.tool,
-                    asked.note.operation,
+                    mutation.note.tool,
+                    mutation.note.operation,
                     state.reason().unwrap_or("it is under way")
                 );
                 Err(run.stop(Why::new(Class::Indeterminate, why).course(course)))
@@ -414,13 +415,13 @@ impl Item {
     /// The result of a mutation that was applied: its own, or the one that a person gave.
     async fn result(
         &self,
-        asked: &PlannedMutation,
+        mutation: &PlannedMutation,
         outcome: &Outcome,
     ) -> Result<Arc<[u8]>, Stopped> {
         if let Some(result) = outcome.shared_body() {
             return Ok(result);
         }
-        let (run, key) = (&self.0.run, asked.key);
+        let (run, key) = (&self.0.run, mutation.key);
         let result = async {
             match run.hapax().show(key).await? {
                 Some(applied) => manual_result::result_of(run.hapax(), key, applied.attempt).await,
@@ -428,37 +429,37 @@ impl Item {
             }
         };
         let result = result.await.map_err(|error| run.stop(ended_by(&error)))?;
-        result.ok_or_else(|| run.stop(AttemptFailure::without_result().why(asked)))
+        result.ok_or_else(|| run.stop(AttemptFailure::without_result().why(mutation)))
     }
 
-    /// Goes on with the result of a mutation that was applied, if the payload asked for now is
+    /// Goes on with the result of a mutation that was applied, if the requested payload is
     /// close enough to the recorded one.
     async fn accept(
         &self,
-        asked: &PlannedMutation,
+        mutation: &PlannedMutation,
         before: &Part,
         outcome: &Outcome,
     ) -> Result<Arc<[u8]>, Stopped> {
         let run = &self.0.run;
-        if *before == asked.part {
-            return self.result(asked, outcome).await;
+        if *before == mutation.part {
+            return self.result(mutation, outcome).await;
         }
         let difference = match MutationNote::read(&before.body) {
-            Some(recorded) => compare(asked, recorded).await,
+            Some(recorded) => compare(mutation, recorded).await,
             None => Difference::Significant,
         };
         if difference != Difference::Significant {
-            tracing::info!(name: "payload_differs", key = %asked.key, difference = difference.as_str(), "the call differs from the applied one; the run continues with the applied one");
-            return self.result(asked, outcome).await;
+            tracing::info!(name: "payload_differs", key = %mutation.key, difference = difference.as_str(), "the call differs from the applied one; the run continues with the applied one");
+            return self.result(mutation, outcome).await;
         }
         let why = format!(
             "{}.{} of {} was applied with another payload, and is not applied again",
-            asked.note.tool,
-            asked.note.operation,
-            print(&asked.note.plan.identity)
+            mutation.note.tool,
+            mutation.note.operation,
+            print(&mutation.note.plan.identity)
         );
         let why = Why::new(Class::Precondition, why).course(Course::Escalate);
-        Err(run.stop(asked.about(why)))
+        Err(run.stop(mutation.about(why)))
     }
 }
 
@@ -494,26 +495,26 @@ async fn mutate(
     tool: &dyn Tool,
     call: &Call,
     claim: &Claim,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Json, ToolError> {
     let work = AssertUnwindSafe(tool.mutate(call, claim)).catch_unwind();
-    match tokio::time::timeout(patience, work).await {
+    match tokio::time::timeout(timeout, work).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(ToolError::indeterminate("the tool panicked")),
         Err(_) => {
-            let seconds = patience.as_secs();
+            let seconds = timeout.as_secs();
             Err(ToolError::indeterminate(format!("the tool did not answer within {seconds} s")))
         }
     }
 }
 
-/// Asks a tool once whether a mutation happened, and records its finding.
+/// Has a tool look once whether a mutation happened, and records its finding.
 pub(crate) async fn look(
     hapax: &hapax::Hapax,
     key: Key,
     note: &MutationNote,
     tool: Option<&dyn Tool>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Option<Judged>, hapax::Error> {
     let remote = hapax.remote();
     let Some(look) = remote.look(key).await? else { return Ok(None) };
@@ -524,7 +525,7 @@ pub(crate) async fn look(
     };
     let call = note.call(key, (look.attempt, look.fence));
     let work = AssertUnwindSafe(tool.reconcile(&call)).catch_unwind();
-    let finding = match tokio::time::timeout(patience, work).await {
+    let finding = match tokio::time::timeout(timeout, work).await {
         Ok(Ok(finding)) => finding,
         Ok(Err(_)) => Finding::CannotTell("the tool panicked".into()),
         Err(_) => Finding::CannotTell("the tool did not answer in time".into()),
@@ -537,8 +538,8 @@ pub(crate) const COMPARING: Duration = Duration::from_secs(1);
 
 /// The tool's comparison of two payloads. If the tool panics or stalls, the difference is
 /// significant.
-async fn compare(asked: &PlannedMutation, recorded: MutationNote) -> Difference {
-    let (tool, note) = (asked.tool.clone(), asked.note.clone());
+async fn compare(mutation: &PlannedMutation, recorded: MutationNote) -> Difference {
+    let (tool, note) = (mutation.tool.clone(), mutation.note.clone());
     let work = tokio::task::spawn_blocking(move || {
         tool.compare_payload(&note.operation, &recorded.plan.payload, &note.plan.payload)
     });
@@ -563,8 +564,8 @@ impl AttemptFailure {
         Self::WithoutResult
     }
 
-    fn why(self, asked: &PlannedMutation) -> Why {
-        let name = format!("{}.{}", asked.note.tool, asked.note.operation);
+    fn why(self, mutation: &PlannedMutation) -> Why {
+        let name = format!("{}.{}", mutation.note.tool, mutation.note.operation);
         match self {
             Self::Failed(error) | Self::Ambiguous(error) => {
                 Why::new(error.class, format!("{name}: {}", error.message))

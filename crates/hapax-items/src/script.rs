@@ -224,8 +224,8 @@ impl Items {
     pub async fn scripts(&self, workflow: &str) -> Result<Vec<Script>, Error> {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let (kind, limit) = (SCRIPT.to_owned(), VERSIONS);
-        let sought = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
-        let found = self.hapax().parts(sought).await?;
+        let filter = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
+        let found = self.hapax().parts(filter).await?;
         let mut scripts: Vec<Script> = found.iter().filter_map(Script::read).collect();
         scripts.sort_by_key(|script| std::cmp::Reverse(script.version));
         Ok(scripts)
@@ -237,9 +237,9 @@ impl Items {
         let whole = workflow.map(|name| identity::workflow(namespace, name)).transpose()?;
         let (kind, states) =
             (SCRIPT.to_owned(), vec![StateName::Unknown, StateName::Indeterminate]);
-        let sought =
+        let filter =
             PartFilter { whole, kind, states, newest_first: true, limit: VERSIONS, beyond: None };
-        let found = self.hapax().parts(sought).await?;
+        let found = self.hapax().parts(filter).await?;
         Ok(found.iter().filter_map(Script::read).collect())
     }
 
@@ -285,9 +285,9 @@ impl Items {
     /// The names of all workflows that have a script.
     pub async fn workflows(&self) -> Result<Vec<String>, Error> {
         let whole = Some(identity::all(self.hapax().namespace())?);
-        let sought =
+        let filter =
             PartFilter { whole, kind: WORKFLOW.into(), limit: 10_000, ..PartFilter::default() };
-        let found = self.hapax().parts(sought).await?;
+        let found = self.hapax().parts(filter).await?;
         let mut names: Vec<String> =
             found.into_iter().filter_map(|found| String::from_utf8(found.part.body).ok()).collect();
         names.sort();

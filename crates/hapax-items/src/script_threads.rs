@@ -7,7 +7,7 @@
 //! thread for each answer costs more than running the script. The price: while one script computes,
 //! the others on its thread wait, for as long as its limit allows.
 //!
-//! A script that has begun runs to its end, also when the crew is dropped.
+//! A script that has begun runs to its end, also when [`ScriptThreads`] is dropped.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -82,13 +82,13 @@ impl Seat {
     }
 }
 
-/// Runs every future that is begun here, until the channel is closed and no future is left.
+/// Runs every future that is begun here, until the channel is closed and every future has ended.
 fn sit(mut begun: UnboundedReceiver<Begin>) {
     let mut pool = LocalPool::new();
     let spawner = pool.spawner();
     pool.run_until(async move {
         while let Some(begin) = begun.recv().await {
-            // A panic ends only its own future; the channels that it drops tell the waiting caller.
+            // A panic ends only its own future; the waiting caller sees its channels close.
             let alone = AssertUnwindSafe(async move { begin().await }).catch_unwind();
             let _ = spawner.spawn_local(alone.map(drop));
         }
@@ -126,48 +126,48 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
 
     /// Starts `count` futures, which report their thread and wait until they may end.
-    fn carried(crew: &ScriptThreads, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
-        let ((end, may_end), (tell, told)) = (watch::channel(false), channel());
+    fn carried(threads: &ScriptThreads, count: usize) -> (watch::Sender<bool>, Receiver<ThreadId>) {
+        let ((end, may_end), (sender, started)) = (watch::channel(false), channel());
         for _ in 0..count {
-            let (mut may_end, tell) = (may_end.clone(), tell.clone());
-            crew.carry(|| async move {
-                tell.send(current().id()).expect("the test listens");
+            let (mut may_end, sender) = (may_end.clone(), sender.clone());
+            threads.carry(|| async move {
+                sender.send(current().id()).expect("the test listens");
                 let _ = may_end.wait_for(|may| *may).await;
-                tell.send(current().id()).expect("the test listens");
+                sender.send(current().id()).expect("the test listens");
             });
         }
-        (end, told)
+        (end, started)
     }
 
-    fn threads(told: &Receiver<ThreadId>, count: usize) -> HashMap<ThreadId, usize> {
-        let mut threads = HashMap::new();
+    fn count_threads(started: &Receiver<ThreadId>, count: usize) -> HashMap<ThreadId, usize> {
+        let mut counts = HashMap::new();
         for _ in 0..count {
-            *threads.entry(told.recv_timeout(SOON).expect("each tells")).or_default() += 1;
+            *counts.entry(started.recv_timeout(SOON).expect("each reports")).or_default() += 1;
         }
-        threads
+        counts
     }
 
     #[test]
     fn a_few_have_threads_of_their_own_and_many_share_them_evenly() {
         let (few, many) = (ScriptThreads::default(), ScriptThreads::default());
-        let (_end, told) = carried(&few, most());
-        assert_eq!(threads(&told, most()).len(), most());
-        let (end, told) = carried(&many, 3 * most());
-        let begun = threads(&told, 3 * most());
+        let (_end, started) = carried(&few, most());
+        assert_eq!(count_threads(&started, most()).len(), most());
+        let (end, started) = carried(&many, 3 * most());
+        let begun = count_threads(&started, 3 * most());
         assert!(begun.len() == most() && begun.values().all(|count| *count == 3), "{begun:?}");
         end.send(true).expect("they wait");
-        assert_eq!(threads(&told, 3 * most()), begun, "they stay where they began");
+        assert_eq!(count_threads(&started, 3 * most()), begun, "they stay where they began");
     }
 
     #[test]
     fn a_thread_that_carries_nothing_is_used_again() {
-        let crew = ScriptThreads::default();
+        let threads = ScriptThreads::default();
         let mut seen = HashMap::new();
         for _ in 0..3 {
-            let (end, told) = carried(&crew, 1);
+            let (end, started) = carried(&threads, 1);
             end.send(true).expect("it waits");
-            seen.extend(threads(&told, 2));
-            let idle = || crew.seats.lock().unwrap()[0].load.load(super::Ordering::Relaxed) == 0;
+            seen.extend(count_threads(&started, 2));
+            let idle = || threads.seats.lock().unwrap()[0].load.load(super::Ordering::Relaxed) == 0;
             let since = std::time::Instant::now();
             while !idle() {
                 assert!(since.elapsed() < SOON, "it ends");
@@ -179,22 +179,22 @@ mod tests {
 
     #[test]
     fn one_that_panics_ends_alone() {
-        let crew = ScriptThreads::default();
-        let (end, told) = carried(&crew, most());
-        threads(&told, most());
-        crew.carry(|| async { panic!("as one of them does") });
+        let threads = ScriptThreads::default();
+        let (end, started) = carried(&threads, most());
+        count_threads(&started, most());
+        threads.carry(|| async { panic!("as one of them does") });
         end.send(true).expect("they wait");
-        assert_eq!(threads(&told, most()).len(), most(), "all others come to their ends");
+        assert_eq!(count_threads(&started, most()).len(), most(), "all others come to their ends");
     }
 
     #[test]
     fn scripts_end_also_after_their_threads_owner_is_dropped() {
-        let crew = ScriptThreads::default();
-        let (end, told) = carried(&crew, 3 * most());
-        drop(crew);
-        threads(&told, 3 * most());
+        let threads = ScriptThreads::default();
+        let (end, started) = carried(&threads, 3 * most());
+        drop(threads);
+        count_threads(&started, 3 * most());
         end.send(true).expect("they wait");
-        threads(&told, 3 * most());
-        assert!(told.recv_timeout(SOON).is_err(), "and the threads end");
+        count_threads(&started, 3 * most());
+        assert!(started.recv_timeout(SOON).is_err(), "and the threads end");
     }
 }

@@ -57,7 +57,7 @@ struct Inner {
     hapax: Hapax,
     tools: BTreeMap<String, Arc<dyn Tool>>,
     workflows: BTreeMap<String, Arc<Settings>>,
-    crew: Arc<ScriptThreads>,
+    threads: Arc<ScriptThreads>,
 }
 
 /// The settings of a workflow.
@@ -71,7 +71,7 @@ pub struct Settings {
     pub tool_timeout: Duration,
     /// The limits of its script.
     pub limits: Limits,
-    /// The budget that may be spent before a person is asked.
+    /// The budget that may be spent before an escalation.
     pub budget: Budget,
     /// The maintainer that repairs its script.
     pub maintainer: Option<Arc<dyn Maintainer>>,
@@ -140,18 +140,18 @@ impl Items {
         }
         let workflows =
             workflows.into_iter().map(|each| (each.name.clone(), Arc::new(each))).collect();
-        Ok(Self(Arc::new(Inner { hapax, tools: named, workflows, crew: Arc::default() })))
+        Ok(Self(Arc::new(Inner { hapax, tools: named, workflows, threads: Arc::default() })))
     }
 
     /// The same tools and workflows, on another namespace.
     pub fn on(&self, hapax: Hapax) -> Self {
-        let Inner { tools, workflows, crew, .. } = &*self.0;
+        let Inner { tools, workflows, threads, .. } = &*self.0;
         let within = |tool: &Arc<dyn Tool>| {
             tool.within(hapax.namespace()).unwrap_or_else(|| Arc::clone(tool))
         };
         let tools = tools.iter().map(|(name, tool)| (name.clone(), within(tool))).collect();
-        let (workflows, crew) = (workflows.clone(), crew.clone());
-        Self(Arc::new(Inner { hapax, tools, workflows, crew }))
+        let (workflows, threads) = (workflows.clone(), threads.clone());
+        Self(Arc::new(Inner { hapax, tools, workflows, threads }))
     }
 
     /// The ledger.
@@ -185,8 +185,8 @@ impl Items {
     pub async fn run(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
         let script = self.script(workflow).await?;
         let settings = self.settings(workflow);
-        let crew = self.0.crew.clone();
-        let work = |run| bridge::execute(run, settings, script.source, crew);
+        let threads = self.0.threads.clone();
+        let work = |run| bridge::execute(run, settings, script.source, threads);
         self.conduct(workflow, script.version, id, work).await
     }
 
@@ -317,7 +317,7 @@ impl Items {
                 *ended_of = Some(note);
                 return Ok(count.to_string());
             }
-            // If an item failed, the person is asked about the item and not about the run.
+            // If an item failed, the item is escalated and not the run.
             let (failure, escalated) = match note.failure.take() {
                 Some(failure) => (failure, false),
                 None => {
@@ -341,7 +341,7 @@ impl Items {
         let next = ended.iter().filter_map(|note| note.failure.as_ref()).map(|why| &*why.next);
         let waits = matches!((&ran, &ended), (Err(hapax::Error::Blocked(_)), None));
         if waits || next.into_iter().any(|next| matches!(next, "escalate" | "wait")) {
-            self.tell_escalations(workflow).await;
+            self.emit_escalations(workflow).await;
         }
         match (ran, ended) {
             (Ok(_), Some(note)) => Ok(Ran { key, id, version, items: note.count() }),
@@ -378,15 +378,15 @@ impl Items {
             let Err(Error::Failed { item, failure }) = &ended else { return ended };
             match failure.next.as_str() {
                 "retry" => {
-                    let left = failure.retry_at.unwrap_or_default().saturating_sub(now_ms());
-                    tokio::time::sleep(Duration::from_millis(left)).await;
+                    let wait_ms = failure.retry_at.unwrap_or_default().saturating_sub(now_ms());
+                    tokio::time::sleep(Duration::from_millis(wait_ms)).await;
                 }
                 "repair" => match self.repair_run(workflow, id).await? {
                     Repair::Activated(version) => {
                         tracing::info!(name: "script_repaired", workflow, %version, "the run continues with the repaired script");
                     }
                     Repair::Held(version) => {
-                        self.tell_held(workflow, version).await?;
+                        self.emit_held(workflow, version).await?;
                         let what = format!("version {version} of {workflow}");
                         let key = identity::script(self.hapax().namespace(), workflow, version)?;
                         let reason = "a repair waits for approval".into();
@@ -420,8 +420,8 @@ impl Items {
     ) -> Result<Option<(PartRecord, RunNote)>, Error> {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let (kind, limit) = (note::RUN.to_owned(), 1);
-        let sought = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
-        let found = self.hapax().parts(sought).await?.pop();
+        let filter = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
+        let found = self.hapax().parts(filter).await?.pop();
         Ok(found.and_then(|found| RunNote::read(&found.part).map(|note| (found, note))))
     }
 

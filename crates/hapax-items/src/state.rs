@@ -39,8 +39,8 @@ impl ItemState {
     pub const ALL: [Self; 5] =
         [Self::Processing, Self::Done, Self::Failed, Self::Skipped, Self::NeedsAttention];
 
-    /// The item's state, from the state of its effect. `unknown` says that one of its mutations has
-    /// an unknown outcome and is not looked up any more.
+    /// The item's state, from the state of its effect. `unknown` means that one of its mutations
+    /// has an unknown outcome and is not looked up any more.
     pub fn of(state: StateName, unknown: bool) -> Self {
         match state {
             StateName::Running => Self::Processing,
@@ -98,7 +98,7 @@ pub enum MutationState {
     Failed,
     /// It may have happened, and will be looked up.
     NeedsReconcile,
-    /// No lookup can tell. A person decides, or has skipped it with its item.
+    /// No lookup can decide. A person decides, or has skipped it with its item.
     Indeterminate,
 }
 

@@ -34,11 +34,11 @@ pub(crate) struct Why {
 pub(crate) enum Course {
     /// Its class decides.
     ByClass,
-    /// A person is asked, whatever its class.
+    /// It is escalated, whatever its class.
     Escalate,
     /// The mutation is looked up; until then nothing can be done.
     Reconcile,
-    /// A person has been asked already.
+    /// It is escalated already.
     Wait,
 }
 

@@ -1,7 +1,7 @@
 //! Tools: the operations that a script can call.
 //!
-//! A tool says what a call changes (its identity) and how (its payload), performs it, and, where it
-//! can, finds out later whether it happened. The host derives the key from the identity; neither
+//! A tool names what a call changes (its identity) and how (its payload), performs it, and, where
+//! it can, finds out later whether it happened. The host derives the key from the identity; neither
 //! the tool nor the script can choose it.
 
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub trait Tool: Send + Sync + 'static {
     fn plan(&self, operation: &str, arguments: &Json) -> Result<Plan, ToolError>;
 
     /// How much two different payloads differ.
-    fn compare_payload(&self, operation: &str, recorded: &Json, asked: &Json) -> Difference {
-        let _ = (operation, recorded, asked);
+    fn compare_payload(&self, operation: &str, recorded: &Json, requested: &Json) -> Difference {
+        let _ = (operation, recorded, requested);
         Difference::Significant
     }
 
@@ -41,7 +41,7 @@ pub trait Tool: Send + Sync + 'static {
         Safety::Opaque
     }
 
-    /// Performs a mutation. An error other than [`Class::Indeterminate`] says that nothing
+    /// Performs a mutation. An error other than [`Class::Indeterminate`] means that nothing
     /// happened, for certain.
     ///
     /// The claim is for tools whose target can settle it in its own transaction.

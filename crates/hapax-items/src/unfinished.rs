@@ -17,12 +17,12 @@ use crate::stop::{Course, Stopped, Why};
 const OPEN: [StateName; 3] = [StateName::Running, StateName::Unknown, StateName::Indeterminate];
 
 impl Item {
-    /// Looks once for each mutation that was left open, and stops the run if one stays unknown.
-    pub(crate) async fn settle_left(&self, claim: &Claim) -> Result<(), Stopped> {
+    /// Looks once for each unfinished mutation, and stops the run if one stays unknown.
+    pub(crate) async fn settle_unfinished(&self, claim: &Claim) -> Result<(), Stopped> {
         let run = self.run();
         let settled = async {
-            while let Some(left) = self.left().await? {
-                if let Some(why) = self.look_for(claim, &left).await? {
+            while let Some(unfinished) = self.unfinished().await? {
+                if let Some(why) = self.look_for(claim, &unfinished).await? {
                     return Ok(Some(why));
                 }
             }
@@ -35,30 +35,30 @@ impl Item {
         }
     }
 
-    async fn left(&self) -> Result<Option<PartRecord>, hapax::Error> {
+    async fn unfinished(&self) -> Result<Option<PartRecord>, hapax::Error> {
         let (whole, kind) = (Some(self.whole()), MUTATION.to_owned());
-        let sought =
+        let filter =
             PartFilter { whole, kind, states: OPEN.to_vec(), limit: 1, ..PartFilter::default() };
-        Ok(self.run().hapax().parts(sought).await?.pop())
+        Ok(self.run().hapax().parts(filter).await?.pop())
     }
 
     /// Looks for one mutation. Returns why the run is over, if the outcome is still unknown.
     async fn look_for(
         &self,
         claim: &Claim,
-        left: &PartRecord,
+        unfinished: &PartRecord,
     ) -> Result<Option<Why>, hapax::Error> {
-        let (run, key) = (self.run(), left.name.key);
-        let note = MutationNote::read(&left.part.body);
-        if left.effect.state.name() == StateName::Running {
-            lapse(claim, left).await?;
+        let (run, key) = (self.run(), unfinished.name.key);
+        let note = MutationNote::read(&unfinished.part.body);
+        if unfinished.effect.state.name() == StateName::Running {
+            lapse(claim, unfinished).await?;
         }
         let now = run.hapax().show(key).await?;
         if let Some(note) = &note
             && now.is_some_and(|effect| effect.state.name() == StateName::Unknown)
         {
             let tool = run.known_tool(&note.tool);
-            look(run.hapax(), key, note, tool.as_deref(), run.patience()).await?;
+            look(run.hapax(), key, note, tool.as_deref(), run.tool_timeout()).await?;
         }
         let Some(effect) = run.hapax().show(key).await? else { return Ok(None) };
         let course = match effect.state.name() {
@@ -78,12 +78,12 @@ impl Item {
 
 /// Claims a mutation, so that the ledger notices if its holder is gone. If the claim is granted,
 /// nothing can have happened, and it does nothing.
-async fn lapse(claim: &Claim, left: &PartRecord) -> Result<(), hapax::Error> {
+async fn lapse(claim: &Claim, unfinished: &PartRecord) -> Result<(), hapax::Error> {
     let effect = claim
-        .effect(left.name.key)
-        .fingerprint(Fingerprint::of(left.name.key.as_bytes()))
-        .safety(left.effect.safety)
-        .part(left.part.clone())
+        .effect(unfinished.name.key)
+        .fingerprint(Fingerprint::of(unfinished.name.key.as_bytes()))
+        .safety(unfinished.effect.safety)
+        .part(unfinished.part.clone())
         .wait(Duration::ZERO);
     let nothing = || async { Err::<(), _>(Failure::not_done("no caller waits for it any more")) };
     match effect.run(|_| nothing()).await {

@@ -53,7 +53,7 @@ pub(crate) struct Hit {
 /// Scans source trees, in the order given.
 ///
 /// Links are not followed. Hidden directories, `target`, `vendor`, `node_modules` and the like
-/// are left out, and so are tests unless the configuration includes them.
+/// are skipped, and so are tests unless the configuration includes them.
 pub fn scan(roots: &[PathBuf], config: &Config) -> Result<Report, ScanError> {
     thread::scope(|scope| {
         let scan = thread::Builder::new().name("hapax-lint".to_owned()).stack_size(STACK_BYTES);

@@ -48,8 +48,9 @@ pub(crate) fn find(text: &str) -> Vec<(usize, String)> {
         }
     }
     for unique in UNIQUE_KEY.find_iter(text) {
-        let told = |(at, _): &(usize, String)| text[*at..unique.start()].find([';']).is_none();
-        if !found.iter().filter(|(at, _)| *at <= unique.start()).any(told) {
+        let is_same_statement =
+            |(at, _): &(usize, String)| text[*at..unique.start()].find([';']).is_none();
+        if !found.iter().filter(|(at, _)| *at <= unique.start()).any(is_same_statement) {
             found.push((unique.start(), "a unique key remembers what was done".into()));
         }
     }

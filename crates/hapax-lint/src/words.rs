@@ -40,7 +40,7 @@ pub(crate) fn listed(list: &str, word: &str) -> bool {
     list.split(' ').any(|listed| listed == word)
 }
 
-/// How surely a name says idempotency key.
+/// How surely a name means an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyName {
     /// `idempotency` alone.
@@ -56,7 +56,7 @@ const KEY_NOUNS: &str = "key id token hash digest fingerprint uuid";
 /// Words that may follow the key's own words: `idempotency_key_for(order)`, `dedupe_key_hex`.
 const KEY_TAILS: &str = "for from of with by hash hex str string bytes value header";
 
-/// Whether a name says idempotency or dedupe key, and nothing after it changes the meaning.
+/// Whether a name means an idempotency or dedupe key, and nothing after it changes the meaning.
 pub(crate) fn key_name(name: &str) -> Option<KeyName> {
     let words = words(name);
     let word = |at: usize| words.get(at).map_or("", String::as_str);
@@ -79,7 +79,7 @@ pub(crate) fn key_name(name: &str) -> Option<KeyName> {
     None
 }
 
-/// How long a thing lives, as far as its declaration tells.
+/// How long a thing lives, as far as its declaration shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lives {
     /// For one call of its function.
@@ -101,14 +101,14 @@ const IDS: &str = "id ids key keys nonce nonces token tokens";
 const STORES: &str =
     "cache store map set table index filter window entries records responses results log";
 
-/// Whether a name says that it remembers finished work.
+/// Whether a name means a memory of finished work.
 pub(crate) fn store_name(name: &str, lives: Lives) -> bool {
     let words = words(name);
     let any_after = |at: usize, list: &str| words[at + 1..].iter().any(|word| listed(list, word));
     words.iter().enumerate().any(|(at, word)| match word.as_str() {
         w if listed(IDEMPOTENCY, w) || listed(DEDUPE, w) => {
-            let said = [IDS, STORES, ARRIVALS].iter().any(|list| any_after(at, list));
-            said || lives == Lives::Long && at + 1 == words.len()
+            let is_qualified = [IDS, STORES, ARRIVALS].iter().any(|list| any_after(at, list));
+            is_qualified || lives == Lives::Long && at + 1 == words.len()
         }
         "idem" | "idempotent" => any_after(at, IDS) || any_after(at, STORES),
         // A walk over a graph has its `seen_ids` too, for as long as it walks.

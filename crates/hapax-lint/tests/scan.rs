@@ -219,7 +219,7 @@ fn hostile_nesting_ends_in_a_report() {
 }
 
 #[test]
-fn people_are_told_where_what_and_what_instead() {
+fn text_output_has_the_place_the_finding_and_the_remedy() {
     let config = "[[allow]]\nrule = \"retry-loop\"\npath = \"x/**\"\nreason = \"old\"\n";
     let report = scan_with(&[("src/a.rs", KEY), ("b.py", "x\0y"), ("c.rs", "fn {")], config);
     assert_eq!(
@@ -253,7 +253,7 @@ fn a_long_line_is_shortened_and_moves_no_cursor() {
 }
 
 #[test]
-fn programs_are_told_everything() {
+fn json_output_is_complete() {
     let config = "[[allow]]\nrule = \"key-derivation\"\npath = \"b.rs\"\nreason = \"old\"\n";
     let report = scan_with(&[("a.rs", KEY), ("b.rs", KEY)], config);
     let json: Value = serde_json::from_str(&report.json()).unwrap();

@@ -23,7 +23,7 @@ use hapax::document::text;
 pub(crate) struct Masking(u8);
 
 impl Masking {
-    /// The wording of texts about a dataset, if it is masked.
+    /// The redactor of texts about a dataset, if it is masked.
     pub(crate) fn of(dataset: &Dataset) -> Option<Arc<dyn Redactor>> {
         let resolution = dataset.masked?;
         Some(Arc::new(Self(resolution)))
@@ -57,14 +57,14 @@ impl Pipeline {
         resolution: Resolution,
         (actor, note): (&str, &str),
     ) -> Result<Judged, Error> {
-        let Some(wording) = self.wording(key).await? else {
+        let Some(redactor) = self.redactor(key).await? else {
             return Ok(self.hapax.resolve(key, seen, resolution, actor, note).await?);
         };
         let resolution = match resolution {
-            Resolution::Happened(outcome) => Resolution::Happened(wording.outcome(&outcome)),
+            Resolution::Happened(outcome) => Resolution::Happened(redactor.outcome(&outcome)),
             other => other,
         };
-        let note = wording.reason(note);
+        let note = redactor.reason(note);
         Ok(self.hapax.resolve(key, seen, resolution, actor, &note).await?)
     }
 
@@ -80,16 +80,16 @@ impl Pipeline {
         if let Some(refusal) = review::unanswered(&self.hapax, key).await? {
             return Err(Error::Refused(refusal));
         }
-        let wording = self.wording(key).await?;
-        let note = wording.map_or_else(|| note.to_owned(), |wording| wording.reason(note));
+        let redactor = self.redactor(key).await?;
+        let note = redactor.map_or_else(|| note.to_owned(), |redactor| redactor.reason(note));
         Ok(self.hapax.reset(key, seen, actor, &note).await?)
     }
 
     /// Records a reconciler's finding. See [`Remote::found`](hapax::remote::Remote::found).
     pub async fn found(&self, key: Key, look: Look, finding: Finding) -> Result<Judged, Error> {
-        let finding = match (finding, self.wording(key).await?) {
-            (Finding::Happened(outcome), Some(wording)) => {
-                Finding::Happened(wording.outcome(&outcome))
+        let finding = match (finding, self.redactor(key).await?) {
+            (Finding::Happened(outcome), Some(redactor)) => {
+                Finding::Happened(redactor.outcome(&outcome))
             }
             (other, _) => other,
         };
@@ -99,8 +99,8 @@ impl Pipeline {
     /// Undoes the work of an attempt, done in part or in full. See
     /// [`Hapax::roll_back`](hapax::Hapax::roll_back).
     pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
-        Ok(match self.wording(key).await? {
-            Some(wording) => self.hapax.roll_back_worded(key, attempt, &wording).await?,
+        Ok(match self.redactor(key).await? {
+            Some(redactor) => self.hapax.roll_back_worded(key, attempt, &redactor).await?,
             None => self.hapax.roll_back(key, attempt).await?,
         })
     }
@@ -119,7 +119,7 @@ impl Pipeline {
         let key = stage.about.operation.key()?;
         if found && self.hapax.steps(key, blocked.attempt).await?.is_empty() {
             // An approval undoes nothing: the reviewer has to resolve the effect itself.
-            return Ok(review::standing(&self.hapax, key).await? != Some(ReviewStatus::Approved));
+            return Ok(review::status_of(&self.hapax, key).await? != Some(ReviewStatus::Approved));
         }
         Ok(self.hapax.gives_up_undoing(key, blocked.attempt, ROLLBACKS).await?)
     }
@@ -133,8 +133,8 @@ impl Pipeline {
         nth: usize,
         step: Step,
     ) -> Result<Settled, Error> {
-        if let Some(wording) = self.wording(key).await?
-            && !wording.keeps_step(&step)
+        if let Some(redactor) = self.redactor(key).await?
+            && !redactor.keeps_step(&step)
         {
             return Err(Error::Refused(Refusal::Check(EXACT.into())));
         }
@@ -151,8 +151,8 @@ impl Pipeline {
         Ok(stage.is_some_and(|stage| stage.declared.dataset != Dataset::default()))
     }
 
-    /// The wording of texts about an effect, such as an operation or a review of one.
-    async fn wording(&self, key: Key) -> Result<Option<Arc<dyn Redactor>>, Error> {
+    /// The redactor of texts about an effect, such as an operation or a review of one.
+    async fn redactor(&self, key: Key) -> Result<Option<Arc<dyn Redactor>>, Error> {
         if !self.declares().await? {
             return Ok(None);
         }
@@ -163,7 +163,7 @@ impl Pipeline {
     }
 }
 
-/// How often undoing a step may fail before a person is asked.
+/// How often undoing a step may fail before an escalation.
 const ROLLBACKS: u32 = 3;
 
 const EXACT: &str = "rollback: it names an exact place of a masked dataset, or is not a text";

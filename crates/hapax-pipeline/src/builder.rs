@@ -89,7 +89,7 @@ impl<'a> OperationBuilder<'a> {
         self
     }
 
-    /// A check that has to pass before the work begins. Its error says why it does not.
+    /// A check that has to pass before the work begins. Its error is the reason if it does not.
     pub fn before<F, Fut>(mut self, name: &str, check: F) -> Self
     where
         F: Fn(Work) -> Fut + Send + Sync + 'a,
@@ -122,7 +122,7 @@ impl<'a> OperationBuilder<'a> {
     /// Performs the operation, unless it was performed before, and returns its result.
     ///
     /// The work may be called several times: at once after a transient error, and as a whole, with
-    /// the same inputs, as the dataset's policy says.
+    /// the same inputs, as the dataset's policy allows.
     pub async fn run<F, Fut>(self, mut work: F) -> Result<Finished, Error>
     where
         F: FnMut(Work) -> Fut,
@@ -165,8 +165,8 @@ impl<'a> OperationBuilder<'a> {
                 Next::Wait(holder) => {
                     waits += 1;
                     let pause = LOCKED.delay_ms(waits, dice()).map(Duration::from_millis);
-                    let left = until.saturating_duration_since(Instant::now());
-                    match pause.filter(|pause| *pause <= left) {
+                    let remaining = until.saturating_duration_since(Instant::now());
+                    match pause.filter(|pause| *pause <= remaining) {
                         Some(pause) => pause,
                         None => return Err(hapax::Error::Locked { holder }.into()),
                     }
@@ -193,7 +193,8 @@ impl<'a> OperationBuilder<'a> {
         let lately = self.pipeline.lately(stage).await;
         let not_done = |error: Error| Failure::not_done(error.to_string());
         let lately = lately.map_err(not_done)?;
-        let asked = self.pipeline.asked_since(claim.key(), claim.nth()).await.map_err(not_done)?;
+        let open_review =
+            self.pipeline.review_since(claim.key(), claim.nth()).await.map_err(not_done)?;
         let may_retry = || {
             let may = self.pipeline.budget().retry(Instant::now());
             if may {
@@ -203,7 +204,7 @@ impl<'a> OperationBuilder<'a> {
         };
         let inputs = Inputs { documents: &self.inputs, unreadable: &self.unreadable };
         let steps = async {
-            if let Some(refusal) = asked {
+            if let Some(refusal) = open_review {
                 return Err(Stop::Refused(refusal));
             }
             let admitted = Granted { claim }.admit(stage, lately, inputs, &self.before).await?;

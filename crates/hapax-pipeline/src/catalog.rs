@@ -151,19 +151,19 @@ fn lines(text: String) -> String {
 }
 
 impl Sink for Catalog {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        for (nth, letter) in letters.iter().enumerate() {
-            let moment = projector::moment(&letter.record);
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        for (nth, delivery) in deliveries.iter().enumerate() {
+            let moment = projector::moment(&delivery.record);
             let catalog = self.clone();
             let written = tokio::task::spawn_blocking(move || match moment {
                 Some(moment) => catalog.write(&moment),
                 None => Ok(()),
             });
             match written.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
-                Ok(()) => told.delivered(nth),
+                Ok(()) => acks.delivered(nth),
                 Err(error) => {
                     let reason = format!("{}: {error}", self.root.display());
-                    return told.refused(nth, reason, Retryability::SinkDown);
+                    return acks.refused(nth, reason, Retryability::SinkDown);
                 }
             }
         }

@@ -125,8 +125,8 @@ impl Contract {
 }
 
 impl Breach {
-    /// The same, with each name in its pointers replaced by what `word` returns for it.
-    pub(crate) fn reworded(mut self, word: impl Fn(&str) -> String) -> Self {
+    /// The same, with each name in its pointers replaced by the result of `word`.
+    pub(crate) fn rename_pointers(mut self, word: impl Fn(&str) -> String) -> Self {
         let name = |name: &str| {
             let name = word(&name.replace("~1", "/").replace("~0", "~"));
             name.replace('~', "~0").replace('/', "~1")
@@ -224,10 +224,11 @@ mod tests {
         let value =
             r#"{"id": 1, "levels": [3, 4711.5], "status": "s3cret", "mail": "hush", "pin9": 0}"#;
         let breach = breach(schema, value);
-        let mut told: Vec<String> = breach.violations.iter().map(ToString::to_string).collect();
-        told.sort();
+        let mut violations: Vec<String> =
+            breach.violations.iter().map(ToString::to_string).collect();
+        violations.sort();
         assert_eq!(
-            told,
+            violations,
             [
                 "/ breaks #/additionalProperties",
                 "/a~1b breaks #/required",

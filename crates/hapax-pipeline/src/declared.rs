@@ -24,7 +24,7 @@ pub(crate) struct Declared {
 struct Known {
     read: Instant,
     /// Whether a caller has used it since.
-    asked: bool,
+    used: bool,
     declared: Arc<Declared>,
 }
 
@@ -90,7 +90,7 @@ impl Declarations {
         let mut known = self.known();
         for (name, declared) in due {
             if declared.is_still(registry.datasets.get(&name), registered) {
-                known.insert(name, Known { read, asked: false, declared });
+                known.insert(name, Known { read, used: false, declared });
             }
         }
         if let Some(found) = known.get(name) {
@@ -98,7 +98,7 @@ impl Declarations {
         }
         let declared = Declared::read(name, registry.datasets.get(name), registered)?;
         let declared = Arc::new(declared);
-        let found = Known { read, asked: false, declared: declared.clone() };
+        let found = Known { read, used: false, declared: declared.clone() };
         known.insert(name.to_owned(), found);
         Ok(declared)
     }
@@ -117,7 +117,7 @@ impl Declarations {
     fn fresh(&self, name: &str) -> Option<Arc<Declared>> {
         let mut known = self.known();
         let found = known.get_mut(name)?;
-        found.asked = true;
+        found.used = true;
         (found.read.elapsed() < FRESH).then(|| found.declared.clone())
     }
 
@@ -128,7 +128,7 @@ impl Declarations {
             known.clear();
         }
         let due = known.extract_if(|_, found| found.read.elapsed() >= FRESH);
-        let due = due.filter(|(_, found)| found.asked);
+        let due = due.filter(|(_, found)| found.used);
         due.map(|(name, found)| (name, found.declared)).collect()
     }
 

@@ -27,7 +27,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// It failed, and no retry is left.
+    /// It failed, and its retries are used up.
     #[error("failed after {tries} tries: {reason}")]
     Failed {
         /// How often.

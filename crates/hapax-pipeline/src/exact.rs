@@ -10,7 +10,7 @@ use crate::run::Artifact;
 use crate::work::WorkResult;
 
 /// Checks the fields of an operation on a dataset that is masked to this resolution.
-pub(crate) fn asked(operation: &Operation, resolution: u8) -> Result<(), String> {
+pub(crate) fn check_operation(operation: &Operation, resolution: u8) -> Result<(), String> {
     let checksums = operation.inputs.iter().filter_map(|input| input.checksum.as_ref());
     held("", operation.named(), resolution)?;
     held("inputs: ", checksums.map(|checksum| ("checksum", checksum)), resolution)

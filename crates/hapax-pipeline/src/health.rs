@@ -138,19 +138,19 @@ impl Findings {
     /// projector's cursor.
     async fn lineage(&mut self, hapax: &Hapax) -> Result<(), Error> {
         let routes = hapax.routes().await?;
-        let told = |moment: &Moment| {
+        let is_routed = |moment: &Moment| {
             let dataset = &moment.run.about.operation.dataset_id;
             routed(&routes, EVENT, dataset).is_some()
         };
         let ledger = hapax.in_namespace(Namespace::default());
         let domain = Domain::new("lineage").map_err(|error| Error::Invalid(error.to_string()))?;
-        let told_up_to = ledger.epoch(&domain).await?;
+        let emitted_up_to = ledger.epoch(&domain).await?;
         let (mut fold, mut next, mut expected) = (Fold::default(), 0, HashMap::new());
-        while next < told_up_to {
-            let page = hapax.sealed(next, (told_up_to - next).min(PAGE as u64)).await?;
+        while next < emitted_up_to {
+            let page = hapax.sealed(next, (emitted_up_to - next).min(PAGE as u64)).await?;
             let moments = page.entries.iter().filter_map(|(_, entry)| fold.push(entry));
             let ours = moments.filter(|moment| moment.run.namespace == *hapax.namespace());
-            let ours = ours.filter(told);
+            let ours = ours.filter(is_routed);
             expected.extend(ours.map(|moment| (moment.mark.entry, moment.document())));
             match page.next > next {
                 true => next = page.next,

@@ -1,5 +1,5 @@
 //! The steps of an operation: granted, admitted, executed, validated, concluded. Each step consumes
-//! the one before and returns the next, so none can be left out or done twice.
+//! the one before and returns the next, so none can be skipped or done twice.
 //!
 //! ```text
 //!  key ─▶ lock ─▶ Granted ─admit─▶ Admitted ─execute─▶ Executed ─validate─▶ Validated ─conclude─▶ outcome
@@ -41,7 +41,7 @@ pub(crate) fn is_refusal(reason: &str) -> bool {
 
 /// The guard's refusal, if that is the reason of a failure.
 pub(crate) fn refusal(reason: &str) -> Option<&str> {
-    reason.strip_prefix(REFUSED).filter(|said| Refusal::guard_of(said).is_some())
+    reason.strip_prefix(REFUSED).filter(|text| Refusal::guard_of(text).is_some())
 }
 
 /// Why an operation stopped.
@@ -102,7 +102,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Whether the people the dataset belongs to decide what happens after a failure: it is
-    /// sovereign and asks for reviews.
+    /// sovereign and requires reviews.
     pub(crate) fn is_theirs(&self) -> bool {
         self.dataset().review && self.dataset().sovereignty.is_some()
     }
@@ -160,7 +160,7 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    /// Asks the guards, then the caller's `before` checks.
+    /// Checks the guards, then the caller's `before` checks.
     pub(crate) async fn admit(
         self,
         stage: &Arc<Stage>,
@@ -205,7 +205,7 @@ fn hold(stage: &Stage, contract: &Contract, given: Inputs<'_>, what: &str) -> Re
             // The caller's member names may hold a place too, or half of one.
             let half =
                 |name: &str| stage.dataset().masked.is_some() && is_precise(&Json::text(name));
-            let breach = breach.reworded(|name| match half(name) {
+            let breach = breach.rename_pointers(|name| match half(name) {
                 true => "[masked]".to_owned(),
                 false => stage.clean(name),
             });
@@ -323,13 +323,13 @@ impl Validated {
         let cpu = Some(progress.spent.total());
         let (product, outcome, events) =
             record(stage, made, cpu, progress, passed).map_err(Stop::Failed)?;
-        tell(&claim, &product, events);
+        attach(&claim, &product, events);
         Ok((outcome, product))
     }
 }
 
 /// Gives a claim the product and the events that are recorded with its outcome.
-pub(crate) fn tell(claim: &Claim, product: &Product, events: Vec<Event>) {
+pub(crate) fn attach(claim: &Claim, product: &Product, events: Vec<Event>) {
     claim.emit_instead(events);
     claim.note(product.note());
 }
@@ -362,7 +362,7 @@ pub(crate) fn record(
         Some(resolution) => masked_outcome(&result, resolution),
         None => result,
     };
-    let events = events.into_iter().map(|event| told(stage, event));
+    let events = events.into_iter().map(|event| outgoing(stage, event));
     let events = events.collect::<Result<Vec<_>, _>>()?;
     let energy = measured.or(cpu).map(|cpu| stage.grid.estimate(cpu));
     let Progress { agreed: contract, retries, .. } = progress;
@@ -391,7 +391,7 @@ fn fit(mut product: Product) -> Result<Product, Failure> {
 }
 
 /// An event as it may be sent: masked, with the label and the reference that its dataset requires.
-fn told(stage: &Stage, event: Event) -> Result<Event, Failure> {
+fn outgoing(stage: &Stage, event: Event) -> Result<Event, Failure> {
     let json = Json::parse(event.payload.as_str().as_bytes())?;
     let mut json = match stage.dataset().masked {
         Some(resolution) => mask(&json, resolution).json,

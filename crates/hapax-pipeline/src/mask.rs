@@ -1,7 +1,7 @@
 //! Exact places become H3 cells before anything is written.
 //!
 //! A value that the core's [guard](hapax::guard) recognises as a place is replaced by the cells it
-//! lies in, and removed if it cannot be read as a place. Cells may be coarser than was asked for,
+//! lies in, and removed if it cannot be read as a place. Cells may be coarser than requested,
 //! where there would be too many, and never finer.
 
 mod cover;
@@ -72,7 +72,7 @@ pub fn mask_text(text: &str, resolution: u8) -> String {
 }
 
 /// Cells in order, at most `most`, and none finer than `finest`. They are coarser where there would
-/// be more, and none where even the coarsest are too many. A text that is no cell is left out.
+/// be more, and none where even the coarsest are too many. A text that is no cell is skipped.
 pub(crate) fn coarse(
     cells: impl IntoIterator<Item = String>,
     finest: u8,
@@ -143,7 +143,7 @@ impl Mask {
                 let (latitude, longitude) =
                     if half.latitude { (value, other) } else { (other, value) };
                 let cells = self.pair(latitude, longitude);
-                // Names alone tell x from y, so the other order is tried too.
+                // Only names distinguish x from y, so the other order is tried too.
                 let cells = cells.or_else(|| by_axis.and_then(|_| self.pair(longitude, latitude)));
                 if let Some(cells) = cells {
                     // Both halves become one member.

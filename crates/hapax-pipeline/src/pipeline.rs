@@ -127,7 +127,7 @@ impl Pipeline {
         let declared = self.declared(&operation.dataset_id).await?;
         let dataset = &declared.dataset;
         if let Some(resolution) = dataset.masked {
-            exact::asked(&operation, resolution).map_err(Error::Invalid)?;
+            exact::check_operation(&operation, resolution).map_err(Error::Invalid)?;
         }
         let lock = dataset.lock(&operation.dataset_id, &operation.operation_type, part);
         let terms = Terms {
@@ -139,7 +139,7 @@ impl Pipeline {
             contract: declared.inputs.is_some(),
         };
         let operation = match declared.missing {
-            // An undeclared dataset says nothing about masking, so only the key is recorded.
+            // An undeclared dataset does not declare masking, so only the key is recorded.
             true => bare(operation),
             false => written(operation, dataset.masked),
         };
@@ -155,8 +155,10 @@ impl Pipeline {
         inputs: Inputs<'_>,
     ) -> Result<Option<Refusal>, Error> {
         let masked = self.declared(&operation.dataset_id).await?.dataset.masked;
-        // The caller asked before the dataset was masked. Nothing more of it is recorded now.
-        if let Some(why) = masked.and_then(|resolution| exact::asked(operation, resolution).err()) {
+        // The request is older than the mask of the dataset. Nothing more of it is recorded now.
+        if let Some(why) =
+            masked.and_then(|resolution| exact::check_operation(operation, resolution).err())
+        {
             return Ok(Some(Refusal::Check(why)));
         }
         let stage = self.stage(operation.clone(), None).await?;
@@ -210,7 +212,7 @@ impl Pipeline {
 
     /// The review that stops an operation which is granted again: a person may have escalated it
     /// since the first grant.
-    pub(crate) async fn asked_since(&self, key: Key, nth: u32) -> Result<Option<Refusal>, Error> {
+    pub(crate) async fn review_since(&self, key: Key, nth: u32) -> Result<Option<Refusal>, Error> {
         match nth {
             1 => Ok(None),
             _ => review::unanswered(&self.hapax, key).await,
@@ -326,8 +328,8 @@ impl Pipeline {
     }
 
     /// Decides what follows when an operation, or the one that holds its lock, happened in part or
-    /// has an unknown outcome. Opens a review where the dataset asks for one, or where nothing else
-    /// is left. `found` says that the caller found it so, before any attempt of its own.
+    /// has an unknown outcome. Opens a review where the dataset requires one, or where nothing else
+    /// is possible. `found` means that the caller found it so, before any attempt of its own.
     pub(crate) async fn stuck(
         &self,
         stage: &Stage,
@@ -351,7 +353,7 @@ impl Pipeline {
         }
     }
 
-    /// Logs a refusal, and opens a review where the dataset asks for one.
+    /// Logs a refusal, and opens a review where the dataset requires one.
     pub(crate) async fn refused(&self, stage: &Stage, refusal: Refusal) -> Result<Error, Error> {
         say_refused(&stage.about, &refusal);
         if stage.declared.dataset.review {
@@ -365,7 +367,7 @@ impl Pipeline {
         let review = review::open(&self.hapax, &stage.about, reason).await?;
         tracing::warn!(
             name: "operation_escalated", target: "hapax::pipeline",
-            dataset_id = stage.about.operation.dataset_id, %review, "a person was asked"
+            dataset_id = stage.about.operation.dataset_id, %review, "a review was opened"
         );
         Ok(Error::Escalated { review, reason: reason.to_owned() })
     }

@@ -43,10 +43,10 @@ pub struct Projector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Projected {
     /// How many events were recorded.
-    pub told: usize,
+    pub emitted: usize,
     /// How many were withheld: malformed, refused by a guard, or without a route.
     pub withheld: usize,
-    /// How many sealed entries are left to be read.
+    /// How many sealed entries are still unread.
     pub behind: u64,
 }
 
@@ -96,10 +96,10 @@ impl Projector {
         if end != page.next {
             moments = self.moments_of(from, end).await?;
         }
-        let told = self.tell(from, &routes, moments).await?;
+        let projected = self.emit(from, &routes, moments).await?;
         self.advance(from, end).await?;
         self.scanned = end;
-        Ok(Projected { behind: page.size.saturating_sub(end), ..told })
+        Ok(Projected { behind: page.size.saturating_sub(end), ..projected })
     }
 
     /// The change that an entry records. If its grant is older than all entries read here, the
@@ -147,16 +147,16 @@ impl Projector {
     }
 
     /// Records the events of a batch, as one effect for each namespace.
-    async fn tell(
+    async fn emit(
         &self,
         from: u64,
         routes: &[Route],
         moments: Vec<Moment>,
     ) -> Result<Projected, Error> {
         let mut projected = Projected::default();
-        let mut letters: BTreeMap<Namespace, Vec<(Event, About)>> = BTreeMap::new();
+        let mut batches: BTreeMap<Namespace, Vec<(Event, About)>> = BTreeMap::new();
         for moment in moments {
-            let event = letter(&moment)?;
+            let event = lineage_event(&moment)?;
             let registry = self.hapax.registry_of([event.dataset.as_str()]).await?;
             let found = registry.inspect(&event).first().map(ToString::to_string);
             // A malformed event must not block the events after it.
@@ -169,25 +169,25 @@ impl Projector {
             }
             match found.is_none() && routed(routes, EVENT, &event.dataset).is_some() {
                 true => {
-                    let letters = letters.entry(moment.run.namespace).or_default();
-                    letters.push((event, moment.run.about));
+                    let batch = batches.entry(moment.run.namespace).or_default();
+                    batch.push((event, moment.run.about));
                 }
                 false => projected.withheld += 1,
             }
         }
-        for (namespace, letters) in letters {
-            let (events, about): (Vec<Event>, Vec<About>) = letters.into_iter().unzip();
-            projected.told += events.len();
+        for (namespace, batch) in batches {
+            let (events, about): (Vec<Event>, Vec<About>) = batch.into_iter().unzip();
+            projected.emitted += events.len();
             let key = Key::derive("lineage.events.v1", &[("from", &from.to_be_bytes())])?;
             let theirs = self.hapax.in_namespace(namespace);
             let effect = theirs.effect(key).label("lineage").safety(Safety::Transactional);
-            let telling = effect.run(|claim| async move {
+            let emission = effect.run(|claim| async move {
                 for event in events {
                     claim.emit(event)?;
                 }
                 Ok::<_, Failure>(())
             });
-            let before = telling.await?.how == How::Replayed;
+            let before = emission.await?.how == How::Replayed;
             if let Some((meters, environment)) = self.counted.as_ref().filter(|_| before) {
                 for about in &about {
                     meters.add(Meter::LineageRewrites, &Labels::of(about, environment), 1);
@@ -215,7 +215,7 @@ pub fn moment(record: &Record) -> Option<Moment> {
 }
 
 /// The lineage event of a change.
-pub(crate) fn letter(moment: &Moment) -> Result<Event, Error> {
+pub(crate) fn lineage_event(moment: &Moment) -> Result<Event, Error> {
     let invalid = |error: hapax::json::JsonError| Error::Invalid(error.to_string());
     let payload = Payload::of(&moment.document()).map_err(invalid)?;
     let operation = &moment.run.about.operation;

@@ -1,6 +1,6 @@
 //! Promotion: puts the outputs of a full replay in place once a reviewer has approved them.
 //!
-//! The outputs are where the replay was told to keep them. Promotion puts an output where the
+//! The outputs are where the replay was configured to keep them. Promotion puts an output where the
 //! journal says that the original was, with one rename, as an effect of its own. No output is put
 //! in place without an approval.
 
@@ -51,7 +51,7 @@ pub async fn promote(
     let mut promotions = Vec::new();
     for made in made_anew(hapax, replay).await? {
         let subject = subject(replay, made.operation, &made.uri, &made.checksum)?;
-        let fate = match review::standing(hapax, subject).await? {
+        let fate = match review::status_of(hapax, subject).await? {
             Some(ReviewStatus::Approved) => {
                 place(hapax, (replay, subject), &made, kept, files).await?
             }

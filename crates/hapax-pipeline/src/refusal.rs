@@ -54,7 +54,7 @@ impl Refused {
 const KIND: &str = "refusal.v1";
 
 /// How long to wait for another caller that records a refusal of the same operation.
-const PATIENCE: Duration = Duration::from_secs(5);
+const RECORD_WAIT: Duration = Duration::from_secs(5);
 
 /// Journals a refusal, each time it happens, that belongs to no attempt: one before the grant, of a
 /// replay, or of a promotion.
@@ -74,7 +74,7 @@ pub(crate) async fn record(
         .text("care_label", about.terms.care_label.as_deref());
     let effect = hapax.effect(Key::derive(KIND, &[("operation", operation.as_bytes())])?);
     let effect = effect.label(labelled("refused: ", about)).about(note.print());
-    let effect = effect.safety(Safety::Transactional).wait(PATIENCE);
+    let effect = effect.safety(Safety::Transactional).wait(RECORD_WAIT);
     let failure = Stop::Refused(refusal.clone()).failure();
     match effect.run(|_| async { Err::<(), _>(failure) }).await {
         Ok(_) | Err(hapax::Error::Failed { .. }) => Ok(()),

@@ -1,7 +1,7 @@
-//! Operations that a remote client performs: it asks for a permit, does the work, and reports.
+//! Operations that a remote client performs: it requests a permit, does the work, and reports.
 //!
-//! The lifecycle is the same. The claim takes the lock, and the guards are asked before the client
-//! is told to go on. The result is checked against its contract before it is settled.
+//! The lifecycle is the same. The claim takes the lock, and the guards are checked before the
+//! client gets its permit. The result is checked against its contract before it is settled.
 
 use std::time::Duration;
 
@@ -47,8 +47,8 @@ pub enum OperationReport {
 }
 
 impl Pipeline {
-    /// Asks on behalf of a client that does the work itself. A repeated request with the same
-    /// attempt gets the same answer.
+    /// Requests a permit on behalf of a client that does the work itself. A repeated request with
+    /// the same attempt gets the same answer.
     pub async fn permit(&self, ask: Ask, attempt: AttemptId) -> Result<(Key, Permit), Error> {
         let Ask { operation, part, fingerprint, inputs, safety, lease, deadline, wait } = ask;
         let key = operation.key()?;
@@ -81,7 +81,7 @@ impl Pipeline {
                         self.hapax.remote().settle(key, by, report, Vec::new(), None).await?;
                         return Err(self.refused(&stage, refusal).await?);
                     }
-                    // The client was not told of the grant, so it has done nothing.
+                    // The client did not get the grant, so it has done nothing.
                     Err(error) => {
                         let report = Report::Released(format!("the guards: {error}"));
                         self.hapax.remote().settle(key, by, report, Vec::new(), None).await?;
@@ -111,7 +111,7 @@ impl Pipeline {
         }
     }
 
-    /// Asks the guards about an operation that was granted to a client.
+    /// Checks the guards for an operation that was granted to a client.
     async fn may_begin(
         &self,
         stage: &Stage,
@@ -121,7 +121,7 @@ impl Pipeline {
     ) -> Result<Result<(), Refusal>, Error> {
         let lately = self.lately(stage).await?;
         let inputs = Inputs { documents: inputs, unreadable: &[] };
-        Ok(match self.asked_since(key, nth).await? {
+        Ok(match self.review_since(key, nth).await? {
             Some(refusal) => Err(refusal),
             None => lifecycle::admitted(stage, lately, inputs).map(drop),
         })
@@ -134,11 +134,11 @@ impl Pipeline {
         &self,
         key: Key,
         by: (AttemptId, Fence),
-        told: OperationReport,
+        report: OperationReport,
     ) -> Result<Option<Settled>, Error> {
         let Some(stage) = self.granted(key, Some(by.0)).await? else { return Ok(None) };
         let remote = self.hapax.remote();
-        let made = match told {
+        let made = match report {
             OperationReport::WorkResult(made) => *made,
             OperationReport::Otherwise(report) => {
                 // A client cannot report a guard's refusal.

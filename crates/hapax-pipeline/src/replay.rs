@@ -54,7 +54,7 @@ pub struct Replayed {
     pub operations: u64,
     /// How many of them were done again in a sandbox.
     pub executed: u64,
-    /// How many were left alone. The record was cleared since; or, in a sandbox, a guard refuses
+    /// How many were skipped. The record was cleared since; or, in a sandbox, a guard refuses
     /// the operation, it is sensitive, it has no program, or its files are outside.
     pub skipped: u64,
     /// How many outputs could not be compared, because they are not on this machine.
@@ -110,7 +110,7 @@ pub async fn verify(hapax: &Hapax, scope: &Scope) -> Result<Replayed, Error> {
 
 /// Does operations again, each in a directory of its own below `sandbox`, and compares their
 /// outputs. `execute` gets the run and its directory, which holds the inputs, and runs the recorded
-/// program there. Its error says why the program failed.
+/// program there. Its error is the reason why the program failed.
 pub async fn execute<F, Fut>(
     hapax: &Hapax,
     scope: &Scope,
@@ -137,8 +137,8 @@ where
             let inputs = Inputs { documents: &documents, unreadable: &unreadable };
             if let Some(refusal) = pipeline.refuses_replay(&run.about.operation, inputs).await? {
                 replay.found.skipped += 1;
-                let (which, said) = (&run.about.operation.dataset_id, refusal.to_string());
-                replay.diverge(&run, entry, Differs::new("guard", which, "it may", Some(said)));
+                let (which, reason) = (&run.about.operation.dataset_id, refusal.to_string());
+                replay.diverge(&run, entry, Differs::new("guard", which, "it may", Some(reason)));
                 return Ok(());
             }
             if pipeline.declared(&run.about.operation.dataset_id).await?.dataset.is_sensitive() {

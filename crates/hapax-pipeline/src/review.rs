@@ -97,13 +97,13 @@ async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<ReviewStatus
 
 /// The status of a subject's newest review, if there is one. A subject is an operation, or
 /// something that came of one.
-pub async fn standing(hapax: &Hapax, subject: Key) -> Result<Option<ReviewStatus>, Error> {
+pub async fn status_of(hapax: &Hapax, subject: Key) -> Result<Option<ReviewStatus>, Error> {
     Ok(newest(hapax, subject).await?.1)
 }
 
 /// The refusal of an operation whose newest review is pending or rejected.
 pub(crate) async fn unanswered(hapax: &Hapax, operation: Key) -> Result<Option<Refusal>, Error> {
-    let why = match standing(hapax, operation).await? {
+    let why = match status_of(hapax, operation).await? {
         Some(ReviewStatus::Pending) => "its review is pending",
         Some(ReviewStatus::Rejected) => "a reviewer rejected it",
         Some(ReviewStatus::Approved) | None => return Ok(None),
@@ -127,7 +127,7 @@ pub async fn open_about(
     open_by(hapax, subject, about, reason, None).await
 }
 
-/// Opens a review because a person asks for it, whatever the dataset declares. `None` if no
+/// Opens a review because a person requests it, whatever the dataset declares. `None` if no
 /// operation of this key was ever granted.
 pub async fn escalate(
     pipeline: &Pipeline,
@@ -137,7 +137,7 @@ pub async fn escalate(
     let Some(stage) = pipeline.granted(operation, None).await? else { return Ok(None) };
     let (hapax, reason) = (&pipeline.hapax, stage.clean(note));
     let review = open_by(hapax, operation, &stage.about, &reason, Some(actor)).await?;
-    Ok(standing(hapax, operation).await?.map(|standing| (review, standing)))
+    Ok(status_of(hapax, operation).await?.map(|status| (review, status)))
 }
 
 async fn open_by(
@@ -210,14 +210,14 @@ async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
     }))
 }
 
-/// Records a reviewer's decision. The answer says whether it counts: a decided review stays
+/// Records a reviewer's decision. The answer is whether it counts: a decided review stays
 /// decided.
 pub async fn decide(
     pipeline: &Pipeline,
     review: Key,
     attempt: AttemptId,
     approve: bool,
-    said: (&str, &str),
+    by: (&str, &str),
 ) -> Result<Judged, Error> {
     let hapax = &pipeline.hapax;
     let name = Name { namespace: hapax.namespace().clone(), key: review };
@@ -233,5 +233,5 @@ pub async fn decide(
         false => Resolution::Skip,
     };
     let seen = hapax.seen(review, attempt).await?;
-    pipeline.resolve(review, seen, resolution, said).await
+    pipeline.resolve(review, seen, resolution, by).await
 }

@@ -134,7 +134,7 @@ impl Moment {
         };
         let parsed = |note: String| Json::parse(note.as_bytes()).ok();
         Object::default()
-            .text("kind", LETTER)
+            .text("kind", EVENT_KIND)
             .text("what", self.word())
             .text("care_label", terms.care_label.as_deref())
             .text("governance_ref", run.about.operation.governance_ref.as_deref())
@@ -153,7 +153,7 @@ impl Moment {
 
     /// Reads what [`document`](Self::document) wrote.
     pub fn read(json: &Json) -> Option<Self> {
-        if json.get("kind")?.as_str()? != LETTER {
+        if json.get("kind")?.as_str()? != EVENT_KIND {
             return None;
         }
         let mark = |name: &str| {
@@ -186,7 +186,7 @@ impl Moment {
 }
 
 /// The `kind` of a lineage event's payload.
-const LETTER: &str = "hapax.run.v1";
+const EVENT_KIND: &str = "hapax.run.v1";
 
 /// A file or object that an operation made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -15,13 +15,13 @@ use crate::run::{Fold, What};
 /// How many leaves are read at once.
 const PAGE: u64 = 2_048;
 
-/// The ends of operations, for the datasets and the longest window that callers have asked for.
+/// The ends of operations, for the datasets and the longest window that callers have requested.
 #[derive(Default)]
 pub(crate) struct Tallies(Mutex<Ends>);
 
 #[derive(Default)]
 struct Ends {
-    /// The longest window that callers have asked for.
+    /// The longest window that callers have requested.
     window_ms: u64,
     /// The next leaf to read.
     next: u64,

@@ -1,5 +1,5 @@
 //! Rollback of an operation because a person wants it. It takes the steps that the operation
-//! registered, under the lock of its dataset, and journals who asked and why.
+//! registered, under the lock of its dataset, and journals the person and the reason.
 
 use hapax::document::Object;
 use hapax::{AttemptId, Cause, Failure, Judged, Key, OnLock, Safety, State};
@@ -41,7 +41,8 @@ impl Pipeline {
         let fields: [(&str, &[u8]); 1] = [("attempt", attempt.as_bytes())];
         let effect = self.hapax.effect(Key::derive(KIND, &fields)?).label("roll back");
         // Each step is an effect and is undone once; doing the rest again changes nothing.
-        let effect = effect.safety(Safety::Transactional).about(said(&stage, key, actor, note));
+        let effect =
+            effect.safety(Safety::Transactional).about(undo_note(&stage, key, actor, note));
         // An operation with a partial or unknown outcome still holds the lock itself.
         let free = !state.name().keeps_lock();
         let effect = match stage.as_ref().and_then(Stage::lock).filter(|_| free) {
@@ -73,7 +74,7 @@ impl Pipeline {
 /// The `kind` of the note.
 const KIND: &str = "roll-back.v1";
 
-fn said(stage: &Option<Stage>, key: Key, actor: &str, note: &str) -> String {
+fn undo_note(stage: &Option<Stage>, key: Key, actor: &str, note: &str) -> String {
     let clean = |stage: &Stage| stage.clean(note);
     let dataset = stage.as_ref().map(|stage| stage.about.operation.dataset_id.as_str());
     Object::default()

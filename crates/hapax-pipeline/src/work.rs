@@ -11,7 +11,7 @@ use hapax::{AttemptId, Claim, Fence, Key, Outcome};
 use rusqlite::Transaction;
 
 use crate::error::WorkError;
-use crate::lifecycle::{Progress, Stage, record, tell};
+use crate::lifecycle::{Progress, Stage, attach, record};
 use crate::operation::Operation;
 use crate::run::Artifact;
 use hapax::document::Object;
@@ -178,7 +178,7 @@ impl Work {
     /// Gives the claim everything that is recorded with the outcome, and returns the outcome.
     fn prepare(&self, made: &WorkResult) -> Result<Outcome, WorkError> {
         if self.stage.checked {
-            let why = "`after` checks are asked of what was made, and this is settled before they could be; ask them in the work";
+            let why = "`after` checks run on the result, but this settles it before they can; do these checks in the work";
             return Err(WorkError::not_done(why));
         }
         let held = self.stage.hold(made).map_err(WorkError::Refused)?;
@@ -187,7 +187,7 @@ impl Work {
         let cpu = Some(progress.spent.so_far());
         let recorded = record(&self.stage, made.clone(), cpu, progress, Vec::new());
         let (product, outcome, events) = recorded.map_err(WorkError::Failure)?;
-        tell(&self.claim, &product, events);
+        attach(&self.claim, &product, events);
         Ok(outcome)
     }
 }

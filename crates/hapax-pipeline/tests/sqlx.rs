@@ -25,9 +25,9 @@ async fn an_operation_settles_in_a_transaction_of_sqlx() {
         ..Operation::default()
     };
     let load = async |commits: bool| {
-        let asked = pipeline.operation(operation.clone());
-        let asked = asked.with(|effect| effect.safety(Safety::Transactional));
-        let done = asked.run(|work| {
+        let builder = pipeline.operation(operation.clone());
+        let builder = builder.with(|effect| effect.safety(Safety::Transactional));
+        let done = builder.run(|work| {
             let url = &url;
             async move {
                 let mut connection = PgConnection::connect(url).await?;
@@ -47,7 +47,7 @@ async fn an_operation_settles_in_a_transaction_of_sqlx() {
     load(false).await.expect_err("rolled back");
     assert_eq!(server.sql("postgres", "SELECT count(*) FROM flow"), "0");
     for _ in 0..2 {
-        load(true).await.expect("loaded, and then told");
+        load(true).await.expect("loaded, and then replayed");
         assert_eq!(server.sql("postgres", "SELECT count(*) FROM flow"), "1");
     }
 }

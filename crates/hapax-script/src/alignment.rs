@@ -31,13 +31,13 @@ pub(crate) fn align(
     }
     let (mut i, mut j) = (0, 0);
     let (mut removed, mut added) = (Vec::new(), Vec::new());
-    let mut fates = Vec::new();
+    let mut changes = Vec::new();
     while i < before && j < after {
         let here = best[i * width + j];
         let like = likeness(i, j);
         if like > 0 && here == like + best[(i + 1) * width + j + 1] {
-            settle(&mut removed, &mut added, &mut fates);
-            fates.push(ElementChange::Kept(i, j));
+            settle(&mut removed, &mut added, &mut changes);
+            changes.push(ElementChange::Kept(i, j));
             (i, j) = (i + 1, j + 1);
         } else if here == best[(i + 1) * width + j] {
             removed.push(i);
@@ -49,14 +49,14 @@ pub(crate) fn align(
     }
     removed.extend(i..before);
     added.extend(j..after);
-    settle(&mut removed, &mut added, &mut fates);
-    fates
+    settle(&mut removed, &mut added, &mut changes);
+    changes
 }
 
-fn settle(removed: &mut Vec<usize>, added: &mut Vec<usize>, fates: &mut Vec<ElementChange>) {
+fn settle(removed: &mut Vec<usize>, added: &mut Vec<usize>, changes: &mut Vec<ElementChange>) {
     let pairs = removed.len().min(added.len());
     let changed = removed.iter().zip(added.iter());
-    fates.extend(changed.map(|(i, j)| ElementChange::Changed(*i, *j)));
-    fates.extend(removed.drain(..).skip(pairs).map(ElementChange::Removed));
-    fates.extend(added.drain(..).skip(pairs).map(ElementChange::Added));
+    changes.extend(changed.map(|(i, j)| ElementChange::Changed(*i, *j)));
+    changes.extend(removed.drain(..).skip(pairs).map(ElementChange::Removed));
+    changes.extend(added.drain(..).skip(pairs).map(ElementChange::Added));
 }

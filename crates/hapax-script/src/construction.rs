@@ -6,16 +6,16 @@ use std::collections::{BTreeMap, HashSet};
 use crate::alignment::{ElementChange, align};
 use crate::difference::{Difference, contrast, whole};
 use crate::hidden::Hidden;
+use crate::normal_form::payload;
 use crate::script::{Callee, Script};
 use crate::subkey;
 use crate::syntax::Unreadable;
 use crate::trace::{Piece, Trace, question};
-use crate::wording::payload;
 
 /// Scripts with more items and tool calls than this are refused.
 const CALLS: usize = 2000;
 
-/// How a script names things, as far as its syntax tree says.
+/// How a script names things, as far as its syntax tree shows.
 #[derive(Debug, Clone)]
 pub struct Construction {
     /// Every call of withItem, in order.
@@ -109,22 +109,22 @@ impl Construction {
 
     /// Whether an id or subkey of this script is built the same in another.
     ///
-    /// The arguments of tool calls may differ. But a changed call must not ask a question that this
-    /// script asks already: its answer would take the place of another.
+    /// The arguments of tool calls may differ. But a changed call must not send a request that this
+    /// script sends already: its answer would take the place of another.
     fn builds_like(&self, mine: &[Piece], other: &[Piece]) -> bool {
         let same = |(mine, other): (&Piece, &Piece)| {
-            let mut asked = mine.asked.iter().zip(&other.asked);
-            mine.wording == other.wording
-                && asked.all(|(mine, other)| mine == other || !self.questions.contains(other))
+            let mut questions = mine.questions.iter().zip(&other.questions);
+            mine.normal_form == other.normal_form
+                && questions.all(|(mine, other)| mine == other || !self.questions.contains(other))
         };
         mine.len() == other.len() && mine.iter().zip(other).all(same)
     }
 
     fn items_against(&self, before: &Self) -> Vec<Difference> {
-        let fates = align(before.items.len(), self.items.len(), |i, j| {
+        let changes = align(before.items.len(), self.items.len(), |i, j| {
             before.builds_like(&before.items[i].id, &self.items[j].id).into()
         });
-        let difference = |fate| match fate {
+        let difference = |change| match change {
             ElementChange::Kept(..) => None,
             ElementChange::Changed(i, j) => {
                 let (before, after) = contrast(&before.items[i].id, &self.items[j].id);
@@ -139,7 +139,7 @@ impl Construction {
                 Some(Difference::ItemRemoved { id: whole(id), line: *line })
             }
         };
-        fates.into_iter().filter_map(difference).collect()
+        changes.into_iter().filter_map(difference).collect()
     }
 
     /// Compares the calls of one operation. Added calls, and removed calls without a subkey, are no
@@ -153,7 +153,7 @@ impl Construction {
         same_items: bool,
     ) -> Vec<Difference> {
         let (tool, operation) = name;
-        let fates = align(old.len(), new.len(), |i, j| {
+        let changes = align(old.len(), new.len(), |i, j| {
             // Matches calls with the same subkey first, then prefers those with the same payload.
             let alike = u32::from(old[i].payload == new[j].payload);
             if self.builds_like(&old[i].subkey, &new[j].subkey) { 10_000 + alike } else { 0 }
@@ -165,12 +165,12 @@ impl Construction {
             after,
             line,
         };
-        let told = |call: &Call| (!call.subkey.is_empty()).then(|| whole(&call.subkey));
+        let shown = |call: &Call| (!call.subkey.is_empty()).then(|| whole(&call.subkey));
         let keyed = old.iter().chain(new).any(|call| !call.subkey.is_empty());
         let entangled = keyed && old.len() != new.len();
         let mut differences = Vec::new();
-        for fate in fates {
-            match fate {
+        for change in changes {
+            match change {
                 ElementChange::Kept(i, j) => {
                     let (tool, operation) = (tool.clone(), operation.clone());
                     let line = new[j].line;
@@ -185,12 +185,12 @@ impl Construction {
                     let (before, after) =
                         match both.then(|| contrast(&old[i].subkey, &new[j].subkey)) {
                             Some((before, after)) => (Some(before), Some(after)),
-                            None => (told(&old[i]), told(&new[j])),
+                            None => (shown(&old[i]), shown(&new[j])),
                         };
                     differences.push(subkey(before, after, new[j].line));
                 }
                 ElementChange::Removed(i) if !old[i].subkey.is_empty() => {
-                    differences.push(subkey(told(&old[i]), None, old[i].line));
+                    differences.push(subkey(shown(&old[i]), None, old[i].line));
                 }
                 ElementChange::Removed(_) | ElementChange::Added(_) => {}
             }
@@ -207,10 +207,10 @@ impl Construction {
             let known = before.calls.keys().any(|(known, _)| known == tool);
             let operation = known.then(|| operation.clone());
             let line = calls.first().map(|call| call.line).unwrap_or_default();
-            let told = differences.iter().any(|difference| {
-                matches!(difference, Difference::NewTool { tool: told, .. } if told == tool)
+            let is_listed = differences.iter().any(|difference| {
+                matches!(difference, Difference::NewTool { tool: listed, .. } if listed == tool)
             });
-            if operation.is_some() || !told {
+            if operation.is_some() || !is_listed {
                 differences.push(Difference::NewTool { tool: tool.clone(), operation, line });
             }
         }

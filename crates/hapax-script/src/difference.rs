@@ -112,7 +112,7 @@ impl Display for Difference {
             Self::Calls { tool, operation, line } => write!(
                 f,
                 "line {line}: calls of {tool}.{operation} were added or removed and others \
-                 changed; which of them kept its subkey cannot be told"
+                 changed; which of them kept its subkey is unknown"
             ),
             Self::Moved { tool, operation, line } => write!(
                 f,
@@ -135,12 +135,13 @@ impl Display for Difference {
 /// first differing piece, preferring one that decides a value.
 pub(crate) fn contrast<'a>(before: &'a [Piece], after: &'a [Piece]) -> (String, String) {
     let differs = |index: &usize| {
-        let told = |piece: &'a Piece| (&piece.wording, &piece.asked);
-        before.get(*index).map(told) != after.get(*index).map(told)
+        let content = |piece: &'a Piece| (&piece.normal_form, &piece.questions);
+        before.get(*index).map(content) != after.get(*index).map(content)
     };
     let index = (0..before.len().max(after.len())).find(differs).unwrap_or(0);
     let missing = |pieces: &'a [Piece], others: &[Piece]| {
-        let missing = |piece: &&Piece| others.iter().all(|other| other.wording != piece.wording);
+        let missing =
+            |piece: &&Piece| others.iter().all(|other| other.normal_form != piece.normal_form);
         pieces.iter().filter(missing).min_by_key(|piece| piece.beside)
     };
     let (mut old, mut new) = (missing(before, after), missing(after, before));
@@ -151,19 +152,19 @@ pub(crate) fn contrast<'a>(before: &'a [Piece], after: &'a [Piece]) -> (String, 
         |piece: Option<&Piece>| piece.map_or("nothing more", |piece| &piece.shown).to_owned();
     let (mut left, mut right) = (shown(old), shown(new));
     if left == right {
-        let wording = |piece: Option<&Piece>| piece.map(|piece| piece.wording.clone());
-        left = wording(old).unwrap_or_default();
-        right = wording(new).unwrap_or_default();
+        let normal_form = |piece: Option<&Piece>| piece.map(|piece| piece.normal_form.clone());
+        left = normal_form(old).unwrap_or_default();
+        right = normal_form(new).unwrap_or_default();
     }
     let (left, right) = excerpts(&left, &right);
     if index == 0 {
         return (format!("`{left}`"), format!("`{right}`"));
     }
-    let tell = |pieces: &[Piece], detail: String| format!("{}, where `{detail}`", whole(pieces));
-    (tell(before, left), tell(after, right))
+    let located = |pieces: &[Piece], detail: String| format!("{}, where `{detail}`", whole(pieces));
+    (located(before, left), located(after, right))
 }
 
-/// A construction for people, as far as its expression says.
+/// A construction for people, as far as its expression shows.
 pub(crate) fn whole(pieces: &[Piece]) -> String {
     let expression = pieces.first().map(|piece| piece.shown.as_str()).unwrap_or_default();
     format!("`{}`", excerpt(expression, 0))

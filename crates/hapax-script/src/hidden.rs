@@ -118,7 +118,7 @@ fn is_object_of_callee(script: &Script<'_>, node: Node) -> bool {
     member.is_some_and(|member| syntax.field(member) == Some("function"))
 }
 
-/// Whether a global of the language is called, constructed, or asked for a constant.
+/// Whether a global of the language is called, constructed, or read for a constant.
 fn is_plain_use(script: &Script<'_>, node: Node) -> bool {
     let syntax = &script.syntax;
     if matches!(syntax.text(node), "undefined" | "NaN" | "Infinity") {

@@ -6,7 +6,7 @@
 //!
 //!   script ── syntax ── scope ── script        what is written, and what names mean
 //!                                  │
-//!            wording ── reach ── trace         what an id or a subkey is built from
+//!        normal_form ── reach ── trace         what an id or a subkey is built from
 //!                                  │
 //!              hidden ── subkey ── construction ── differences
 //!
@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `syntax`, `scope`, `literal` | the syntax tree of a script, its names and its texts |
 //! | `script`, `known`, `methods` | calls of `withItem` and of tools, and functions of the language |
-//! | `trace`, `reach`, `wording` | the parts that an id or a subkey is built from |
+//! | `trace`, `reach`, `normal_form` | the parts that an id or a subkey is built from |
 //! | `hidden` | code that this crate does not follow |
 //! | `construction`, `subkey` | how a script names things |
 //! | `alignment`, `difference` | which parts of two scripts belong together, and how they differ |
@@ -26,13 +26,13 @@ mod hidden;
 mod known;
 mod literal;
 mod methods;
+mod normal_form;
 mod reach;
 mod scope;
 mod script;
 mod subkey;
 mod syntax;
 mod trace;
-mod wording;
 
 pub use construction::Construction;
 pub use difference::Difference;

@@ -10,7 +10,7 @@ use crate::syntax::{Node, Syntax, Unreadable};
 /// The function that opens an item.
 pub(crate) const WITH_ITEM: &str = "withItem";
 
-/// The property that tells mutations of the same identity apart.
+/// The property that separates mutations of the same identity.
 pub(crate) const SUBKEY: &str = "subkey";
 
 /// How many steps may be spent on one script. Sound scripts need a few thousand.

@@ -15,7 +15,7 @@ pub(crate) fn subkey(script: &Script<'_>, call: Node) -> Vec<Piece> {
     for (index, argument) in arguments.filter(|(_, one)| !is_absent(script, *one, HOPS)) {
         let mut found = Trace::of(script, script.syntax.bare(argument), Some(SUBKEY));
         if let Some(first) = found.first_mut() {
-            first.wording = format!("{index}: {}", first.wording);
+            first.normal_form = format!("{index}: {}", first.normal_form);
         }
         pieces.extend(found);
     }

@@ -16,9 +16,9 @@ const DEPTH: usize = 300;
 
 /// How often the parser may report progress before it is stopped. Sound scripts of the greatest
 /// length stay far below.
-const PATIENCE: usize = 100_000;
+const MOST_STEPS: usize = 100_000;
 
-/// A script that cannot be read, so nothing can be said about it.
+/// A script that cannot be read, so nothing is known about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {what}")]
 pub struct Unreadable {
@@ -67,10 +67,10 @@ impl<'s> Syntax<'s> {
         parser
             .set_language(&tree_sitter_javascript::LANGUAGE.into())
             .map_err(|error| unreadable(&format!("the grammar does not fit: {error}")))?;
-        let mut patience = PATIENCE;
+        let mut steps = MOST_STEPS;
         let mut progress = |_: &ParseState| {
-            patience = patience.saturating_sub(1);
-            if patience == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            steps = steps.saturating_sub(1);
+            if steps == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let tree = parser
             .parse_with_options(

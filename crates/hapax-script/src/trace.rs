@@ -13,11 +13,11 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use crate::normal_form::{Facet, NormalForm, Numbers, payload};
 use crate::reach;
 use crate::scope::{Binding, Declaration, Origin};
 use crate::script::{Callee, Script};
 use crate::syntax::Node;
-use crate::wording::{Facet, Numbers, Wording, payload};
 
 mod around;
 mod event;
@@ -28,14 +28,14 @@ mod shape;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// For comparison.
-    pub(crate) wording: String,
+    pub(crate) normal_form: String,
     /// For people.
     pub(crate) shown: String,
     /// It only decides how often other pieces run.
     pub(crate) beside: bool,
     /// The questions to tools in it. A repair may ask another question, but none that the script
-    /// before asked elsewhere.
-    pub(crate) asked: Vec<String>,
+    /// before has elsewhere.
+    pub(crate) questions: Vec<String>,
 }
 
 pub(crate) struct Trace<'a, 's> {
@@ -46,12 +46,12 @@ pub(crate) struct Trace<'a, 's> {
     numbers: Numbers,
     queue: VecDeque<(Binding, Facet)>,
     seen: HashSet<(Binding, Facet)>,
-    told: Vec<Node>,
+    listed: Vec<Node>,
     pieces: Vec<(Node, Piece)>,
     /// The scopes of the names that are written to. If there are any, order matters.
     written: HashSet<Node>,
-    /// Tool calls in the wording since the last piece.
-    asked: Vec<Node>,
+    /// Tool calls in the normal forms since the last piece.
+    calls: Vec<Node>,
     /// Statements around the expression whose heads are listed.
     heads: HashSet<Node>,
     /// Statements around the expression whose exits are listed, as seen from inside a function.
@@ -69,19 +69,19 @@ impl<'a, 's> Trace<'a, 's> {
             numbers: Numbers::new(),
             queue: VecDeque::new(),
             seen: HashSet::new(),
-            told: Vec::new(),
+            listed: Vec::new(),
             pieces: Vec::new(),
             written: HashSet::new(),
-            asked: Vec::new(),
+            calls: Vec::new(),
             heads: HashSet::new(),
             exits: HashSet::new(),
             everything: false,
         };
         let facet = field.map_or(Facet::Whole, |field| Facet::Field(field.into()));
-        let wording = trace.word_facet(expression, &facet);
-        let asked = trace.take_asked();
+        let normal_form = trace.normalize_facet(expression, &facet);
+        let questions = trace.take_questions();
         let shown = trace.shown(expression, field);
-        let first = Piece { wording, shown, beside: false, asked };
+        let first = Piece { normal_form, shown, beside: false, questions };
         trace.run();
         trace.finish(first, expression)
     }
@@ -124,7 +124,7 @@ impl<'a, 's> Trace<'a, 's> {
                     self.enqueue(name, Facet::Calls);
                 }
                 _ if in_place => {}
-                _ => self.tell_everything(),
+                _ => self.list_script(),
             }
         }
     }
@@ -132,8 +132,8 @@ impl<'a, 's> Trace<'a, 's> {
     fn finish(mut self, first: Piece, expression: Node) -> Vec<Piece> {
         if !self.written.is_empty() {
             let shown = first.shown.clone();
-            let asked = Vec::new();
-            let here = Piece { wording: "◆".into(), shown, beside: true, asked };
+            let questions = Vec::new();
+            let here = Piece { normal_form: "◆".into(), shown, beside: true, questions };
             self.pieces.push((expression, here));
             self.pieces.sort_by_key(|(node, _)| *node);
         }
@@ -193,13 +193,13 @@ impl<'a, 's> Trace<'a, 's> {
             Origin::Import => {
                 let statement =
                     syntax.ancestors(by).find(|outer| syntax.kind(*outer) == "import_statement");
-                self.tell_all(statement.unwrap_or(by));
+                self.list_node(statement.unwrap_or(by));
             }
             Origin::Caught => {
                 let path = self.path(syntax.child(by, "parameter").unwrap_or(name), name);
-                self.tell(name, format!("{path} caught"), syntax.text(name));
+                self.list(name, format!("{path} caught"), syntax.text(name));
                 let body = syntax.parent(by).and_then(|attempt| syntax.child(attempt, "body"));
-                self.tell_all(body.unwrap_or(by));
+                self.list_node(body.unwrap_or(by));
             }
             Origin::Parameter => self.parameter(by, name, facet),
             Origin::Loop if self.is_anchored(by) => self.looped(by, name),
@@ -225,7 +225,7 @@ impl<'a, 's> Trace<'a, 's> {
         // The own name of a function expression is visible only inside it.
         let expression = !self.script.syntax.kind(by).ends_with("_declaration");
         match expression || self.is_anchored(self.block(by)) {
-            true => self.tell_all(by),
+            true => self.list_node(by),
             false => self.event(by, Node::PROGRAM),
         }
     }
@@ -233,16 +233,16 @@ impl<'a, 's> Trace<'a, 's> {
     fn variable(&mut self, by: Node, name: Node, facet: &Facet) {
         let syntax = &self.script.syntax;
         if self.is_anchored(by) {
-            return self.tell_all(by);
+            return self.list_node(by);
         }
         let Some(pattern) = syntax.child(by, "name") else { return };
         let path = self.path(pattern, name);
         let facet = self.facet_through(pattern, name, facet);
         let value = match syntax.child(by, "value") {
-            Some(value) => self.word_facet(value, &facet),
+            Some(value) => self.normalize_facet(value, &facet),
             None => "undefined".into(),
         };
-        self.tell(by, format!("{path} = {value}"), syntax.text(by));
+        self.list(by, format!("{path} = {value}"), syntax.text(by));
     }
 
     fn looped(&mut self, by: Node, name: Node) {
@@ -255,13 +255,13 @@ impl<'a, 's> Trace<'a, 's> {
         let path = self.path(left, name);
         let source = match operator {
             Some("of") => self.elements(right),
-            _ => self.word(right),
+            _ => self.normalize(right),
         };
         let waits = syntax.children(by).any(|child| syntax.kind(child) == "await");
         let operator =
             format!("{}{}", if waits { "await " } else { "" }, operator.unwrap_or_default());
         let shown = format!("{} {operator} {}", syntax.text(left), syntax.text(right));
-        self.tell(left, format!("{path} {operator} {source}"), &shown);
+        self.list(left, format!("{path} {operator} {source}"), &shown);
     }
 
     fn is_anchored(&self, node: Node) -> bool {
@@ -269,47 +269,49 @@ impl<'a, 's> Trace<'a, 's> {
         self.anchors.iter().any(|anchor| self.script.syntax.contains(node, *anchor))
     }
 
-    fn word(&mut self, root: Node) -> String {
-        let mut wording = Wording::new(self.script, &mut self.numbers, root, &self.anchors[..1]);
-        wording.put(root);
-        let Wording { met, asked, selfish, out, .. } = wording;
-        self.asked.extend(asked);
+    fn normalize(&mut self, root: Node) -> String {
+        let mut normal_form =
+            NormalForm::new(self.script, &mut self.numbers, root, &self.anchors[..1]);
+        normal_form.put(root);
+        let NormalForm { met, calls, selfish, out, .. } = normal_form;
+        self.calls.extend(calls);
         for (binding, facet) in met {
             self.enqueue(binding, facet);
         }
         if selfish {
-            self.tell_everything();
+            self.list_script();
         }
         out
     }
 
     /// Lists a whole node as a piece, once.
-    fn tell_all(&mut self, node: Node) {
+    fn list_node(&mut self, node: Node) {
         let syntax = &self.script.syntax;
-        let known = self.told.iter().any(|told| syntax.contains(*told, node));
-        if known || !self.script.spend(1 + self.told.len() / 64) {
+        let known = self.listed.iter().any(|listed| syntax.contains(*listed, node));
+        if known || !self.script.spend(1 + self.listed.len() / 64) {
             return;
         }
-        self.told.push(node);
-        let wording = self.word(node);
-        self.tell(node, wording, syntax.text(node));
+        self.listed.push(node);
+        let normal_form = self.normalize(node);
+        self.list(node, normal_form, syntax.text(node));
     }
 
-    fn tell(&mut self, node: Node, wording: String, text: &str) {
-        let asked = self.take_asked();
-        self.pieces.push((node, Piece { wording, shown: shown(text), beside: false, asked }));
+    fn list(&mut self, node: Node, normal_form: String, text: &str) {
+        let questions = self.take_questions();
+        self.pieces
+            .push((node, Piece { normal_form, shown: shown(text), beside: false, questions }));
     }
 
-    fn take_asked(&mut self) -> Vec<String> {
-        let asked = std::mem::take(&mut self.asked);
-        asked.into_iter().map(|call| question(self.script, call)).collect()
+    fn take_questions(&mut self) -> Vec<String> {
+        let calls = std::mem::take(&mut self.calls);
+        calls.into_iter().map(|call| question(self.script, call)).collect()
     }
 
-    fn tell_everything(&mut self) {
+    fn list_script(&mut self) {
         if !self.everything {
             self.everything = true;
-            let wording = self.word(Node::PROGRAM);
-            self.tell(Node::PROGRAM, wording, "(the whole script)");
+            let normal_form = self.normalize(Node::PROGRAM);
+            self.list(Node::PROGRAM, normal_form, "(the whole script)");
         }
     }
 }

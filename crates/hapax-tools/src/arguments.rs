@@ -7,7 +7,7 @@ use hapax_items::ToolError;
 pub(super) struct Arguments<'a>(&'a Json);
 
 impl<'a> Arguments<'a> {
-    /// Refuses unknown names: a misspelt argument is a mistake, not one that was left out.
+    /// Refuses unknown names: a misspelt argument is a mistake, not one that is missing.
     pub(super) fn of(arguments: &'a Json, known: &[&str]) -> Result<Self, ToolError> {
         let Json::Object(members) = arguments else {
             return Err(ToolError::logic("the arguments have to be an object"));
@@ -21,7 +21,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// An argument that may be left out, or be null.
+    /// An argument that may be missing, or be null.
     pub(super) fn get(&self, name: &str) -> Option<&'a Json> {
         self.0.get(name).filter(|value| !matches!(value, Json::Null))
     }
@@ -33,7 +33,7 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// A text that may be left out.
+    /// A text that may be missing.
     #[cfg(feature = "email")]
     pub(super) fn optional_text(&self, name: &str) -> Result<Option<&'a str>, ToolError> {
         self.get(name).map(|_| self.text(name)).transpose()

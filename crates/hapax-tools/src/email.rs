@@ -104,8 +104,8 @@ impl Email {
     }
 
     /// The recipients of a kind: in order, each once, with domains in lower case.
-    fn recipients(&self, name: &str, asked: Option<&Json>) -> Result<Vec<String>, ToolError> {
-        let texts: Vec<&str> = match asked {
+    fn recipients(&self, name: &str, value: Option<&Json>) -> Result<Vec<String>, ToolError> {
+        let texts: Vec<&str> = match value {
             None => Vec::new(),
             Some(Json::String(one)) => vec![one],
             Some(Json::Array(several)) if several.iter().all(|one| one.as_str().is_some()) => {
@@ -178,12 +178,12 @@ impl Tool for Email {
 
     /// White space does not count. A different `html` is minor if the subject and the text are the
     /// same.
-    fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
+    fn compare_payload(&self, _operation: &str, recorded: &Json, requested: &Json) -> Difference {
         let alike = |name| {
             let text = |payload: &Json| {
                 payload.get(name).and_then(Json::as_str).unwrap_or_default().to_owned()
             };
-            same_words(&text(recorded), &text(asked))
+            same_words(&text(recorded), &text(requested))
         };
         match (alike("subject") && alike("text"), alike("html")) {
             (true, true) => Difference::Equivalent,

@@ -19,7 +19,7 @@ pub struct Endpoint {
     client: Client,
 }
 
-/// How a service is asked.
+/// How requests to a service are sent.
 #[derive(Debug, Clone, Default)]
 pub struct EndpointSettings {
     /// The secrets that sign questions; several while one is being replaced.
@@ -51,7 +51,7 @@ impl Maintainer for Endpoint {
     async fn propose(&self, id: &str, evidence: &str) -> Result<String, String> {
         let url = &self.url;
         let request = message(url.as_str(), id, &self.settings.secrets, evidence.to_owned())
-            .map_err(|error| format!("{url} cannot be asked: {error}"))?;
+            .map_err(|error| format!("{url} cannot be called: {error}"))?;
         let answer = self.client.send_alone(request, self.settings.timeout, MAX_PROPOSAL).await;
         let answer = answer.map_err(|why| format!("{url} did not answer: {why}"))?;
         if !answer.status.is_success() {

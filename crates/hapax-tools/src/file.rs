@@ -126,8 +126,8 @@ impl Tool for FileTool {
 
     /// Line ends, and white space at the ends of lines and of the text, do not count. Other blank
     /// lines, and another notation of the same JSON document, are minor differences.
-    fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
-        let (Some(one), Some(other)) = (content(recorded), content(asked)) else {
+    fn compare_payload(&self, _operation: &str, recorded: &Json, requested: &Json) -> Difference {
+        let (Some(one), Some(other)) = (content(recorded), content(requested)) else {
             return Difference::Significant;
         };
         match same_lines(one, other) {
@@ -304,7 +304,7 @@ fn remove(place: &FilePlace) -> Result<Json, ToolError> {
     Ok(gone)
 }
 
-/// The bytes of a file, up to one more than asked for.
+/// The bytes of a file, up to one more than requested.
 fn read(place: &FilePlace, most: usize) -> io::Result<Vec<u8>> {
     let directory = place.directory()?;
     // A pipe would block until another process opens its other end.

@@ -1,8 +1,8 @@
 //! Requests to HTTP servers.
 //!
 //! The key of a mutation goes with it as `Idempotency-Key`. Each mutation has a connection of its
-//! own, so a failure before the request was sent can be told from one after it. Redirects are not
-//! followed, and private addresses are refused unless they are allowed.
+//! own, so a failure before the request was sent differs visibly from one after it. Redirects are
+//! not followed, and private addresses are refused unless they are allowed.
 
 mod address;
 mod settings;
@@ -32,7 +32,7 @@ pub(crate) use address::resolve;
 pub(super) use verdict::{Repeated, failure, repeated};
 
 /// The headers of an answer that scripts see.
-const TOLD: [&str; 7] =
+const SHOWN_HEADERS: [&str; 7] =
     ["content-type", "etag", "last-modified", "link", "location", "retry-after", "x-request-id"];
 
 /// How much of a server's own words is passed on, in characters, and how long a header may be.
@@ -71,8 +71,8 @@ impl Http {
         Ok(Self { settings, client })
     }
 
-    /// The URL and the payload that a script asks for.
-    fn asked(&self, arguments: &Arguments<'_>) -> Result<(Url, Json), ToolError> {
+    /// The URL and the payload that a script requests.
+    fn url_and_payload(&self, arguments: &Arguments<'_>) -> Result<(Url, Json), ToolError> {
         let HttpSettings { base, allow_private, .. } = &self.settings;
         let url = resolve(base.as_ref(), *allow_private, arguments.text("url")?)?;
         let body = arguments.get("body").cloned().unwrap_or(Json::Null);
@@ -113,8 +113,8 @@ impl Http {
             }
             _ => headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json")),
         };
-        if let Some(Json::Object(asked)) = payload.get("headers") {
-            for (name, value) in asked {
+        if let Some(Json::Object(requested)) = payload.get("headers") {
+            for (name, value) in requested {
                 let name = HeaderName::try_from(name).map_err(|error| wrong(&error))?;
                 let value = HeaderValue::try_from(value.as_str().unwrap_or_default());
                 headers.insert(name, value.map_err(|error| wrong(&error))?);
@@ -156,12 +156,12 @@ impl Http {
 
     fn refused(&self, class: Class, answer: &Answer) -> ToolError {
         let body = answer.body.as_ref().map(|body| String::from_utf8_lossy(body));
-        let said = self.settings.without_secrets(&body.unwrap_or_default());
-        let said = excerpt(&said, QUOTED);
+        let text = self.settings.without_secrets(&body.unwrap_or_default());
+        let text = excerpt(&text, QUOTED);
         let redirect =
             if answer.status.is_redirection() { "; redirects are not followed" } else { "" };
-        let colon = if said.is_empty() { "" } else { ": " };
-        let message = format!("the server answered {}{redirect}{colon}{said}", answer.status);
+        let colon = if text.is_empty() { "" } else { ": " };
+        let message = format!("the server answered {}{redirect}{colon}{text}", answer.status);
         ToolError { class, message }
     }
 
@@ -246,7 +246,7 @@ impl Tool for Http {
                 (Arguments::of(arguments, &["url", "body", "headers"])?, None)
             }
         };
-        let (url, payload) = self.asked(&arguments)?;
+        let (url, payload) = self.url_and_payload(&arguments)?;
         let url_of = ("url", Json::text(url.as_str()));
         let identity = match named {
             Some(method) => Json::object([("method", Json::text(method.as_str())), url_of]),
@@ -257,13 +257,13 @@ impl Tool for Http {
 
     /// The notation of a body does not count. Other values of the same headers are a minor
     /// difference.
-    fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
+    fn compare_payload(&self, _operation: &str, recorded: &Json, requested: &Json) -> Difference {
         let part = |payload: &Json, name: &str| payload.get(name).cloned().unwrap_or(Json::Null);
-        let alike = match (part(recorded, "body"), part(asked, "body")) {
+        let alike = match (part(recorded, "body"), part(requested, "body")) {
             (Json::String(one), Json::String(other)) => same_words(&one, &other),
             (one, other) => same(&one, &other),
         };
-        let (one, other) = (part(recorded, "headers"), part(asked, "headers"));
+        let (one, other) = (part(recorded, "headers"), part(requested, "headers"));
         match (alike, same(&one, &other)) {
             (true, true) => Difference::Equivalent,
             (true, false) if names(&one).eq(names(&other)) => Difference::Minor,
@@ -301,7 +301,7 @@ impl Tool for Http {
     async fn read(&self, operation: &str, arguments: &Json) -> Result<Json, ToolError> {
         let method = method(operation, false)?;
         let arguments = Arguments::of(arguments, &["url", "body", "headers"])?;
-        let (url, payload) = self.asked(&arguments)?;
+        let (url, payload) = self.url_and_payload(&arguments)?;
         let request = self.request(method, &url, &payload, None)?;
         let HttpSettings { timeout, max_response, .. } = self.settings;
         let answer = self.client.send(request, timeout, max_response).await;
@@ -393,7 +393,7 @@ fn names(headers: &Json) -> impl Iterator<Item = &str> {
 
 /// An answer as scripts see it.
 fn result(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Json {
-    let told = TOLD.iter().filter_map(|name| {
+    let shown = SHOWN_HEADERS.iter().filter_map(|name| {
         let value =
             headers.get(*name)?.to_str().ok().filter(|text| text.len() <= LONGEST_HEADER)?;
         Some(((*name).to_owned(), Json::text(value)))
@@ -407,7 +407,7 @@ fn result(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Json {
     let parsed = Json::parse(body).ok().filter(|json| is_json && canonical(json).is_ok());
     let mut members = vec![
         ("status".to_owned(), Json::number(status.as_u16().into())),
-        ("headers".to_owned(), Json::Object(told.collect())),
+        ("headers".to_owned(), Json::Object(shown.collect())),
     ];
     match (parsed, std::str::from_utf8(body)) {
         (Some(json), _) => members.push(("body".to_owned(), json)),

@@ -101,8 +101,9 @@ impl Tool for Kv {
 
     /// The notation of a value does not count. A member that is null instead of absent is a minor
     /// difference.
-    fn compare_payload(&self, _: &str, recorded: &Json, asked: &Json) -> Difference {
-        match (same(recorded, asked), same(&without_nulls(recorded), &without_nulls(asked))) {
+    fn compare_payload(&self, _: &str, recorded: &Json, requested: &Json) -> Difference {
+        match (same(recorded, requested), same(&without_nulls(recorded), &without_nulls(requested)))
+        {
             (true, _) => Difference::Equivalent,
             (false, true) => Difference::Minor,
             (false, false) => Difference::Significant,
@@ -158,7 +159,7 @@ impl Slot {
                 (namespace, store, key),
             ),
         };
-        let changed = changed.map_err(rusqlite::Error::told)?;
+        let changed = changed.map_err(rusqlite::Error::tool_error)?;
         Ok(result(value.is_none(), changed > 0))
     }
 
@@ -170,7 +171,7 @@ impl Slot {
                 |row| row.get(0),
             )
             .optional()
-            .map_err(rusqlite::Error::told)?;
+            .map_err(rusqlite::Error::tool_error)?;
         parsed(value)
     }
 }
@@ -203,7 +204,8 @@ mod in_server {
                         value.as_ref().map(|value| (value as &(dyn ToSql + Sync), Type::TEXT));
                     params.extend(value);
                     let sql = if params.len() > 3 { SET } else { REMOVE };
-                    let changed = tx.execute_typed(sql, &params).await.map_err(PgError::told)?;
+                    let changed =
+                        tx.execute_typed(sql, &params).await.map_err(PgError::tool_error)?;
                     Ok(result(sql == REMOVE, changed > 0))
                 }
                 .boxed()
@@ -216,8 +218,8 @@ mod in_server {
             Box::new(move |tx| {
                 async move {
                     let row = tx.query_typed_opt(GET, &self.params()).await;
-                    let row = row.map_err(PgError::told)?;
-                    parsed(row.map(|row| row.try_get(0)).transpose().map_err(PgError::told)?)
+                    let row = row.map_err(PgError::tool_error)?;
+                    parsed(row.map(|row| row.try_get(0)).transpose().map_err(PgError::tool_error)?)
                 }
                 .boxed()
             })

@@ -54,7 +54,7 @@ pub struct SettingsError(pub(crate) String);
 
 /// Checks the name of a tool.
 fn named(name: String) -> Result<String, SettingsError> {
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let fits = |character: char| character.is_ascii_alphanumeric() || character == '_';
     match (1..=64).contains(&name.len()) && name.chars().all(fits) {
         true => Ok(name),
         false => Err(SettingsError(format!(

@@ -18,7 +18,7 @@ pub(super) fn same_document(one: &str, other: &str) -> bool {
     matches!((document(one), document(other)), (Some(one), Some(other)) if same(&one, &other))
 }
 
-/// A value whose members that are null are left out.
+/// A value without its members that are null.
 pub(super) fn without_nulls(value: &Json) -> Json {
     match value {
         Json::Object(members) => {

@@ -117,9 +117,9 @@ impl Tool for Sql {
         Ok(Plan { target: TARGET.into(), identity, payload })
     }
 
-    fn compare_payload(&self, _: &str, recorded: &Json, asked: &Json) -> Difference {
-        match (Statement::all(recorded), Statement::all(asked)) {
-            (Ok(recorded), Ok(asked)) => statement::compare(&recorded, &asked),
+    fn compare_payload(&self, _: &str, recorded: &Json, requested: &Json) -> Difference {
+        match (Statement::all(recorded), Statement::all(requested)) {
+            (Ok(recorded), Ok(requested)) => statement::compare(&recorded, &requested),
             _ => Difference::Significant,
         }
     }
@@ -190,7 +190,7 @@ impl Rows {
     }
 }
 
-/// Refuses columns that an object cannot tell apart.
+/// Refuses columns with the same name.
 fn unique(names: &[String]) -> Result<(), ToolError> {
     for (nth, name) in names.iter().enumerate() {
         if names[..nth].contains(name) {

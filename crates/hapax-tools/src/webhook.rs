@@ -126,8 +126,9 @@ impl Tool for Webhook {
 
     /// The notation of the data does not count. A member that is null instead of absent is a minor
     /// difference.
-    fn compare_payload(&self, _operation: &str, recorded: &Json, asked: &Json) -> Difference {
-        match (same(recorded, asked), same(&without_nulls(recorded), &without_nulls(asked))) {
+    fn compare_payload(&self, _operation: &str, recorded: &Json, requested: &Json) -> Difference {
+        match (same(recorded, requested), same(&without_nulls(recorded), &without_nulls(requested)))
+        {
             (true, _) => Difference::Equivalent,
             (false, true) => Difference::Minor,
             (false, false) => Difference::Significant,
@@ -189,8 +190,8 @@ fn body(event: &Json, data: &Json) -> Result<String, ToolError> {
 }
 
 fn refused(class: Class, answer: &Answer) -> ToolError {
-    let said = answer.body.as_ref().map(|body| String::from_utf8_lossy(body));
-    let said = excerpt(&said.unwrap_or_default(), QUOTED);
-    let colon = if said.is_empty() { "" } else { ": " };
-    ToolError { class, message: format!("the receiver answered {}{colon}{said}", answer.status) }
+    let text = answer.body.as_ref().map(|body| String::from_utf8_lossy(body));
+    let text = excerpt(&text.unwrap_or_default(), QUOTED);
+    let colon = if text.is_empty() { "" } else { ": " };
+    ToolError { class, message: format!("the receiver answered {}{colon}{text}", answer.status) }
 }

@@ -23,8 +23,8 @@ async fn keys(hapax: &Hapax, state: StateName) -> BTreeSet<Key> {
 }
 
 /// Proves C-4: an epoch ends while a thousand requests are in flight on four nodes. Outcomes
-/// recorded before its end stay, none is recorded after it, each caller is told, and the voided
-/// requests are listed.
+/// recorded before its end stay, none is recorded after it, each caller gets a refusal, and the
+/// voided requests are listed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_epoch_ends_under_a_thousand_requests_on_four_nodes() {
     const NODES: usize = 4;
@@ -65,24 +65,24 @@ async fn an_epoch_ends_under_a_thousand_requests_on_four_nodes() {
     let transition = transition.expect("an epoch");
     let recorded = keys(&nodes[1], StateName::Succeeded).await;
     go.send(2).expect("callers");
-    let (mut answered, mut told) = (0, 0);
+    let (mut answered, mut refused) = (0, 0);
     for caller in callers {
         match caller.await.expect("no panic") {
             Ok(_) => answered += 1,
             Err(Error::Epoch(mismatch)) => {
                 assert_eq!((mismatch.bound, mismatch.current), (0, 1));
-                told += 1;
+                refused += 1;
             }
-            Err(other) => panic!("told something else: {other:?}"),
+            Err(other) => panic!("unexpected error: {other:?}"),
         }
     }
     assert_eq!(keys(&nodes[2], StateName::Succeeded).await, recorded, "recorded afterwards");
     assert_eq!((transition.epoch, transition.moved), (1, true));
-    assert_eq!((answered + told, recorded.len()), (NODES * REQUESTS, answered));
+    assert_eq!((answered + refused, recorded.len()), (NODES * REQUESTS, answered));
     let voided = keys(&nodes[3], StateName::Indeterminate).await;
-    assert_eq!((voided.len(), transition.voided), (told, told));
+    assert_eq!((voided.len(), transition.voided), (refused, refused));
     let tenth = NODES * REQUESTS / 10;
-    assert!(told >= tenth && answered >= tenth, "{answered} answered, {told} told");
+    assert!(refused >= tenth && answered >= tenth, "{answered} answered, {refused} refused");
     for key in voided {
         let history = nodes[0].history(key, 10).await.expect("a history");
         let entry = history.iter().find(|entry| entry.event == Event::Expired).expect("an entry");
@@ -158,17 +158,17 @@ async fn nothing_is_granted_in_an_epoch_that_is_over() {
         for caller in 0..8 {
             let (plane, stopped) = (plane.clone(), stopped.clone());
             callers.push(tokio::spawn(async move {
-                let (mut answered, mut told) = (0, 0);
+                let (mut answered, mut refused) = (0, 0);
                 while !*stopped.borrow() {
-                    let request = format!("{node}/{caller}/{answered}/{told}");
+                    let request = format!("{node}/{caller}/{answered}/{refused}");
                     let send = |_: Request| async { Ok::<_, SendError>("done") };
                     match plane.dispatch(PROBE, request.as_bytes(), send).await {
                         Ok(_) => answered += 1,
-                        Err(Error::Epoch(_)) => told += 1,
-                        Err(other) => panic!("told something else: {other:?}"),
+                        Err(Error::Epoch(_)) => refused += 1,
+                        Err(other) => panic!("unexpected error: {other:?}"),
                     }
                 }
-                (answered, told)
+                (answered, refused)
             }));
         }
     }
@@ -180,12 +180,12 @@ async fn nothing_is_granted_in_an_epoch_that_is_over() {
         voided += transition.expect("an epoch").voided;
     }
     stop.send_replace(true);
-    let (mut answered, mut told) = (0, 0);
+    let (mut answered, mut refused) = (0, 0);
     for caller in callers {
         let counted = caller.await.expect("no panic");
-        (answered, told) = (answered + counted.0, told + counted.1);
+        (answered, refused) = (answered + counted.0, refused + counted.1);
     }
     assert!(keys(&hapax, StateName::Running).await.is_empty(), "granted too late");
     assert_eq!(keys(&hapax, StateName::Indeterminate).await.len(), voided);
-    assert!(voided > 0 && told >= voided && answered > 0, "{answered}, {told}, {voided}");
+    assert!(voided > 0 && refused >= voided && answered > 0, "{answered}, {refused}, {voided}");
 }

@@ -69,8 +69,8 @@ mod cases {
 
     /// Proves C-3, C-9: INV-IDP-DEDUP-CONSULTED.
     ///
-    /// Nothing is sent before the ledger was asked, and no recorded request is sent again, even if
-    /// many callers dispatch it at the same time.
+    /// Nothing is sent before the ledger was consulted, and no recorded request is sent again, even
+    /// if many callers dispatch it at the same time.
     pub(super) async fn inv_idp_dedup_consulted(hapax: Hapax) {
         let (plane, peer) =
             (ControlPlane::new(hapax.clone(), Registry::standard()), Peer::new(hapax.clone()));

@@ -64,7 +64,7 @@ async fn a_fail_fast_request_is_sent_once_whatever_happens() {
     assert_eq!(stuck.len(), 2);
 }
 
-/// Proves C-2: a peer that has decided is not asked again.
+/// Proves C-2: a peer that has decided gets no retry.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_is_not_retried() {
     let plane = ControlPlane::new(Hapax::builder().in_memory(), Registry::standard());
@@ -137,8 +137,8 @@ async fn requests_of_a_dead_node_are_released_or_escalated() {
         (derive_key(super::PROBE, 0, b"{}").expect("a key"), Key::from_bytes([9; 32]));
     for (n, key, safety) in [(1, probe, Safety::Transactional), (2, fencing, Safety::Opaque)] {
         let bound = Bound { domain: super::connector(), epoch: 0 };
-        let asked = hapax.effect(key).payload(b"{}").in_epoch(bound).safety(safety);
-        let verdict = asked.claim_for(AttemptId::from_bytes([n; 16]), Some(dead)).await;
+        let effect = hapax.effect(key).payload(b"{}").in_epoch(bound).safety(safety);
+        let verdict = effect.claim_for(AttemptId::from_bytes([n; 16]), Some(dead)).await;
         assert!(matches!(verdict, Ok(Verdict::Granted(_))), "{verdict:?}");
     }
     let plane = ControlPlane::new(hapax.clone(), Registry::standard());

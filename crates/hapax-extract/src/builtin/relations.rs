@@ -13,7 +13,7 @@ const TRIED: usize = 16;
 
 /// All relations that the text states by these properties between these mentions, in the order of
 /// the text.
-pub(super) fn said(
+pub(super) fn statements(
     lexicon: &Lexicon,
     text: &str,
     mentions: &[Mention],
@@ -42,7 +42,9 @@ pub(super) fn said(
             sentence.read(&wanted, &mut found);
         }
     }
-    let place = |said: &Statement| (said.start, said.end, said.subject, said.object);
+    let place = |statement: &Statement| {
+        (statement.start, statement.end, statement.subject, statement.object)
+    };
     found.sort_by(|one, other| {
         place(one).cmp(&place(other)).then_with(|| one.property.cmp(&other.property))
     });

@@ -90,8 +90,8 @@ pub(super) fn complaint(body: &[u8]) -> String {
         return String::from_utf8_lossy(&body[..body.len().min(4096)]).into_owned();
     };
     let places = ["/error/message", "/error", "/message", "/detail"];
-    let said = places.iter().filter_map(|place| value.pointer(place)).find_map(Value::as_str);
-    said.map_or_else(|| value.to_string(), str::to_owned)
+    let message = places.iter().filter_map(|place| value.pointer(place)).find_map(Value::as_str);
+    message.map_or_else(|| value.to_string(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_from_an_answer_that_was_cut_off() {
+    fn a_refusal_differs_from_an_answer_that_was_cut_off() {
         let end = |choice: &str| read(&format!(r#"{{"choices": [{choice}]}}"#)).completion();
         let cut = end(r#"{"message": {"content": "{"}, "finish_reason": "length"}"#).unwrap();
         assert_eq!(cut, Completion { text: "{".into(), end: End::CutOff });

@@ -3,7 +3,7 @@
 //!   json_schema ──▶ json_object ──▶ no response_format
 //!   max_tokens  ──▶ max_completion_tokens
 //!
-//! Compatible endpoints differ in how a request asks for the form of an answer, and in the name of
+//! Compatible endpoints differ in how a request names the form of an answer, and in the name of
 //! the length limit. If an endpoint answers 400 and names an option that it does not know, the
 //! request is repeated in the next dialect. The learnt dialect is kept while the process lives.
 //!
@@ -33,7 +33,7 @@ enum Form {
     Schema,
     /// Any JSON object.
     Object,
-    /// No option: only the prompt asks for JSON.
+    /// No option: only the prompt requires JSON.
     Plain,
 }
 

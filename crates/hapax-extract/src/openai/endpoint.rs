@@ -41,7 +41,7 @@ pub(super) struct Endpoint {
 pub(super) struct Refused {
     /// The HTTP status, if there was one to act on.
     pub(super) status: Option<StatusCode>,
-    pub(super) trouble: ExtractorError,
+    pub(super) error: ExtractorError,
 }
 
 impl Endpoint {
@@ -79,12 +79,12 @@ impl Endpoint {
         let mut call = self.meter.begin(tally);
         let (status, headers, body) = self.exchange(request).await?;
         if !status.is_success() {
-            let said = complaint(&body);
-            return Err(self.judge(status, retry_after(&headers), &said));
+            let message = complaint(&body);
+            return Err(self.judge(status, retry_after(&headers), &message));
         }
         let unlike = |why: String| Refused {
             status: Some(status),
-            trouble: ExtractorError::Never(format!(
+            error: ExtractorError::Never(format!(
                 "the endpoint answered {status}, but with no chat completion: {}",
                 self.quotable(&why)
             )),
@@ -111,7 +111,7 @@ impl Endpoint {
         let request = request.body(Full::from(body.to_string()));
         request.map_err(|error| Refused {
             status: None,
-            trouble: ExtractorError::Never(format!("the request cannot be made: {error}")),
+            error: ExtractorError::Never(format!("the request cannot be made: {error}")),
         })
     }
 
@@ -140,7 +140,7 @@ impl Endpoint {
             }
             Err(Unread::TooLarge(most)) => {
                 let reason = format!("the endpoint answered with more than {most} bytes");
-                Err(Refused { status: Some(answer.status), trouble: ExtractorError::Never(reason) })
+                Err(Refused { status: Some(answer.status), error: ExtractorError::Never(reason) })
             }
             Err(Unread::Late(_)) => Err(late()),
             Err(Unread::Broken(why)) => {
@@ -151,32 +151,32 @@ impl Endpoint {
     }
 
     /// The meaning of a status that is no success.
-    fn judge(&self, status: StatusCode, after: Option<Duration>, said: &str) -> Refused {
-        let said = match self.quotable(said) {
-            said if said.is_empty() => said,
-            said => format!(": {said}"),
+    fn judge(&self, status: StatusCode, after: Option<Duration>, message: &str) -> Refused {
+        let message = match self.quotable(message) {
+            message if message.is_empty() => message,
+            message => format!(": {message}"),
         };
-        let trouble = match status {
+        let error = match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let key = if self.key.is_some() { "the API key" } else { "a call without a key" };
-                ExtractorError::Never(format!("the endpoint refused {key} ({status}){said}"))
+                ExtractorError::Never(format!("the endpoint refused {key} ({status}){message}"))
             }
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
                 ExtractorError::Later {
-                    reason: format!("the endpoint answered {status}{said}"),
+                    reason: format!("the endpoint answered {status}{message}"),
                     after,
                 }
             }
             status if status.is_server_error() => ExtractorError::Later {
-                reason: format!("the endpoint answered {status}{said}"),
+                reason: format!("the endpoint answered {status}{message}"),
                 after,
             },
             status if status.is_redirection() => ExtractorError::Never(format!(
                 "the endpoint answered {status}; redirects are not followed"
             )),
-            status => ExtractorError::Never(format!("the endpoint answered {status}{said}")),
+            status => ExtractorError::Never(format!("the endpoint answered {status}{message}")),
         };
-        Refused { status: Some(status), trouble }
+        Refused { status: Some(status), error }
     }
 
     /// The endpoint's words as they may stand in an error: shortened, and without the API key.
@@ -196,7 +196,7 @@ fn bearer(key: &ApiKey) -> Result<HeaderValue, SettingsError> {
 }
 
 fn later(reason: String) -> Refused {
-    Refused { status: None, trouble: ExtractorError::Later { reason, after: None } }
+    Refused { status: None, error: ExtractorError::Later { reason, after: None } }
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {

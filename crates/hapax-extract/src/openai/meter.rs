@@ -14,7 +14,7 @@ pub struct Spent {
     pub failed_calls: u64,
     /// Answers that were sent back because something was wrong with them.
     pub repairs: u64,
-    /// Entities and relations that were left out because they still had no place in the text or
+    /// Entities and relations that were dropped because they still had no place in the text or
     /// in the ontology.
     pub left_out: u64,
     /// The tokens that were read, as the endpoint counts them.

@@ -37,7 +37,7 @@ fn end_of<'a>(text: &str, at: usize, words: impl Iterator<Item = &'a str>) -> Op
 }
 
 fn is_whole(text: &str, at: &Range<usize>) -> bool {
-    let inner = |letter: Option<char>| letter.is_some_and(has_neighbours);
+    let inner = |character: Option<char>| character.is_some_and(has_neighbours);
     let (before, after) = (text[..at.start].chars().next_back(), text[at.end..].chars().next());
     let quote = &text[at.clone()];
     let begins = inner(before) && inner(quote.chars().next());
@@ -47,12 +47,12 @@ fn is_whole(text: &str, at: &Range<usize>) -> bool {
 
 /// Whether a letter belongs to a word that goes on until a space or a sign. The scripts of East
 /// and South-East Asia set none between words.
-fn has_neighbours(letter: char) -> bool {
-    let unspaced = matches!(letter,
+fn has_neighbours(character: char) -> bool {
+    let unspaced = matches!(character,
         '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}'
             | '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'
             | '\u{20000}'..='\u{3ffff}');
-    letter.is_alphanumeric() && !unspaced
+    character.is_alphanumeric() && !unspaced
 }
 
 #[cfg(test)]

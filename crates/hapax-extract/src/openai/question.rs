@@ -144,12 +144,12 @@ fn shown_classes<'a>(ontology: &'a Ontology, folded: &str) -> Vec<&'a Class> {
         let named = occurs(folded, class.label.iter().chain(&class.synonyms));
         (!named, class.id.clone())
     });
-    let mut left = CLASSES;
+    let mut room = CLASSES;
     classes.retain(|class| {
         let words = class.label.iter().chain(&class.synonyms).chain(&class.sub_class_of);
         let length = class.id.len() + words.map(|word| word.len() + 4).sum::<usize>();
-        let fits = length <= left;
-        left = if fits { left - length } else { 0 };
+        let fits = length <= room;
+        room = if fits { room - length } else { 0 };
         fits
     });
     classes

@@ -152,14 +152,16 @@ pub(super) fn relations(
     };
     let kinds = Kinds::of(ask.ontology);
     let (mut found, faults) =
-        sift(items, |item| said(&item, ask, mentions, properties, &kinds), "relation");
-    let order = |said: &Statement| (said.start, said.end, said.subject, said.object);
+        sift(items, |item| statement(&item, ask, mentions, properties, &kinds), "relation");
+    let order = |statement: &Statement| {
+        (statement.start, statement.end, statement.subject, statement.object)
+    };
     found.sort_by(|a, b| order(a).cmp(&order(b)).then_with(|| a.property.cmp(&b.property)));
     found.dedup();
     Reading { found: Some(found), faults }
 }
 
-fn said(
+fn statement(
     item: &RelationItem,
     ask: &Ask<'_>,
     mentions: &[Mention],

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Uri;
 use http::uri::PathAndQuery;
 
-/// How an endpoint is reached and asked.
+/// How an endpoint is reached and called.
 #[derive(Clone)]
 pub struct Settings {
     /// The URL before `/chat/completions`, such as `https://api.openai.com/v1`. It has no
@@ -15,7 +15,7 @@ pub struct Settings {
     pub base_url: String,
     /// The API key for the endpoint, if it needs one.
     pub api_key: Option<ApiKey>,
-    /// The model that is asked where a caller names none.
+    /// The model that is called where a caller names none.
     pub model: String,
     /// How long one call may take, from connecting to the last byte of the answer.
     pub timeout: Duration,
@@ -206,8 +206,8 @@ mod tests {
             "ada:hush@example.org",
             "ftp://ada:hush@example.org#hush",
         ] {
-            let said = address(base).unwrap_err();
-            assert!(!said.contains("hush"), "{said}");
+            let error = address(base).unwrap_err();
+            assert!(!error.contains("hush"), "{error}");
             let shown = format!("{:?}", Settings::new(base, "m"));
             assert!(!shown.contains("hush"), "{shown}");
         }

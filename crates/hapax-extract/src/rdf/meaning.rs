@@ -1,7 +1,7 @@
 //! Turns the statements of a document into an ontology.
 //!
 //! A node without an IRI is not a class, a property or an individual; restrictions on what a class
-//! may have are therefore left out. Several domains are read as any of them, as authors mean it,
+//! may have are therefore skipped. Several domains are read as any of them, as authors mean it,
 //! and not as all of them at once, as RDFS does.
 
 use std::collections::HashSet;

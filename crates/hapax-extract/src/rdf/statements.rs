@@ -65,21 +65,21 @@ impl Statements {
 
     /// The nodes that are the objects of a subject with this verb.
     pub(super) fn nodes(&self, subject: &str, verb: Verb) -> impl Iterator<Item = &Node> {
-        self.said(subject).filter_map(move |(said, object)| match object {
-            Object::Node(node) if *said == verb => Some(node),
+        self.facts(subject).filter_map(move |(stated, object)| match object {
+            Object::Node(node) if *stated == verb => Some(node),
             _ => None,
         })
     }
 
     /// Every text about a subject, with its verb and its language.
     pub(super) fn texts(&self, subject: &str) -> impl Iterator<Item = (Verb, &str, Option<&str>)> {
-        self.said(subject).filter_map(|(verb, object)| match object {
+        self.facts(subject).filter_map(|(verb, object)| match object {
             Object::Text { text, language } => Some((*verb, text.as_str(), language.as_deref())),
             Object::Node(_) => None,
         })
     }
 
-    fn said(&self, subject: &str) -> impl Iterator<Item = &(Verb, Object)> {
+    fn facts(&self, subject: &str) -> impl Iterator<Item = &(Verb, Object)> {
         self.subjects.get(subject).into_iter().flatten()
     }
 

@@ -170,7 +170,7 @@ fn unions_are_taken_apart_and_what_has_no_name_is_left_out() {
 }
 
 #[test]
-fn properties_are_what_is_said_of_the_world() {
+fn properties_are_statements_about_the_world() {
     let ontology = turtle(
         ":a a owl:ObjectProperty . :b a owl:DatatypeProperty . :c a rdf:Property .
          :d a owl:AnnotationProperty . :e a rdf:Property , owl:AnnotationProperty .
@@ -183,7 +183,7 @@ fn properties_are_what_is_said_of_the_world() {
 }
 
 #[test]
-fn an_ontology_says_what_it_is_or_is_told() {
+fn an_ontology_has_its_own_id_or_a_given_one() {
     let import = |document: &str, id| import(document.as_bytes(), Syntax::Turtle, None, id);
     let none = "<urn:a> a <http://www.w3.org/2002/07/owl#Class> .";
     assert_eq!(import(none, None), Err(OntologyError::NoId));

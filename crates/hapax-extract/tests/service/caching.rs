@@ -43,7 +43,7 @@ mod cases {
         let elsewhere = ledger.extract(&probe).await;
         let text = request("The Danube flows through Vienna.");
         assert!(elsewhere.extract(&text, None).await.expect("it works").is_hit());
-        assert_eq!(probe.asked(), 1);
+        assert_eq!(probe.calls(), 1);
     }
 
     /// Proves X-7: another parameter makes a result beside the old one.
@@ -59,7 +59,7 @@ mod cases {
         for request in [&warm, &cold] {
             assert!(extract.extract(request, None).await.expect("it works").is_hit());
         }
-        assert_eq!(probe.asked(), 2);
+        assert_eq!(probe.calls(), 2);
     }
 
     /// Proves X-4: a thousand equal requests on two nodes at once are one execution.
@@ -67,7 +67,7 @@ mod cases {
         let probe = Probe::gated();
         let nodes = [ledger.extract(&probe).await, ledger.extract(&probe).await];
         keep(&nodes[0]).await;
-        let asked: Vec<_> = (0..1_000)
+        let requests: Vec<_> = (0..1_000)
             .map(|n| {
                 let extract = nodes[n % 2].clone();
                 tokio::spawn(async move {
@@ -80,10 +80,10 @@ mod cases {
         probe.arrived().await;
         probe.go();
         let mut bodies = std::collections::BTreeSet::new();
-        for asked in asked {
-            bodies.insert(asked.await.expect("it works").expect("it works").json().to_vec());
+        for request in requests {
+            bodies.insert(request.await.expect("it works").expect("it works").json().to_vec());
         }
-        assert_eq!((bodies.len(), probe.asked()), (1, 1));
+        assert_eq!((bodies.len(), probe.calls()), (1, 1));
     }
 
     /// Proves X-1: two requests whose parameters have the same hash of 64 bits, found by search, so
@@ -112,8 +112,8 @@ mod cases {
                 keys.push(extracted.key.to_string());
             }
         }
-        assert_eq!(probe.asked(), 2);
-        assert_eq!(ledger.first_asked_for().await, keys[..2], "each chunk names its own");
+        assert_eq!(probe.calls(), 2);
+        assert_eq!(ledger.first_requested_by().await, keys[..2], "each chunk names its own");
     }
 
     /// Proves X-6: above the size limit, the least recently used results are evicted.
@@ -133,7 +133,7 @@ mod cases {
         let stats = extract.stats().await.expect("it works");
         assert!(stats.stock.bytes <= 4_000, "{stats:?}");
         // The cache of this process may still have a result that the store has evicted, so another
-        // process is asked.
+        // process looks it up.
         let elsewhere = ledger.extract(&probe).await;
         let found = elsewhere.explain(&text(0)).await.expect("it works").found;
         let gone = !elsewhere.explain(&text(1)).await.expect("it works").found;
@@ -166,8 +166,8 @@ mod cases {
             tokio::time::sleep(Duration::from_millis(10)).await;
         };
         assert!(began.elapsed() > ttl / 2, "it went after {:?}", began.elapsed());
-        assert!(hits > 0, "it was never told");
+        assert!(hits > 0, "no hit while it was valid");
         assert_ne!(anew.json(), first.json(), "it was made at another time");
-        assert_eq!(probe.asked(), 2);
+        assert_eq!(probe.calls(), 2);
     }
 }

@@ -87,7 +87,7 @@ mod cases {
         assert_eq!(Some(late.version.clone()), change.now);
         let graph = late.graph().expect("it works");
         assert!(graph.entities.iter().any(|entity| entity.name == "Newbrook1"), "{graph:?}");
-        assert_eq!(slow.asked(), 2);
+        assert_eq!(slow.calls(), 2);
         let versions = ledger.sql("SELECT DISTINCT ontology_version FROM extraction_results");
         assert_eq!(Some(versions.trim().to_owned()), change.now);
     }

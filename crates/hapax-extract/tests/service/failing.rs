@@ -26,7 +26,7 @@ mod cases {
         let waiting: Vec<_> = (1..20).map(ask).collect();
         // Ten requests on each node, and the one chunk; on the second node one request asks for all
         // of them.
-        let asked = async {
+        let requested = async {
             while ledgers[0].counts().cache_misses < 11
                 || ledgers[1].counts().cache_misses < 10
                 || ledgers[1].counts().in_flight == 0
@@ -34,24 +34,24 @@ mod cases {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), asked).await.expect("they ask");
+        tokio::time::timeout(Duration::from_secs(60), requested).await.expect("they ask");
         probe.go();
-        let mut told = vec![first.await.expect("it works")];
+        let mut results = vec![first.await.expect("it works")];
         for waiting in waiting {
-            told.push(waiting.await.expect("it works"));
+            results.push(waiting.await.expect("it works"));
         }
-        for told in told {
-            let Err(Error::Extractor { reason: said, after: when }) = told else {
-                panic!("{told:?}")
+        for result in results {
+            let Err(Error::Extractor { reason: message, after: when }) = result else {
+                panic!("{result:?}")
             };
-            assert!(said.contains(reason), "{said}");
-            assert_eq!(when, after, "all are told when to ask again");
+            assert!(message.contains(reason), "{message}");
+            assert_eq!(when, after, "every caller learns when to retry");
         }
-        assert_eq!(probe.asked(), 1);
+        assert_eq!(probe.calls(), 1);
         probe.go();
         let again = nodes[1].extract(&request("The Danube."), None).await.expect("it works");
         assert!(!again.is_hit());
-        assert_eq!(probe.asked(), 2);
+        assert_eq!(probe.calls(), 2);
     }
 
     /// Proves X-5: every waiting request on both nodes gets the same error with the same time to
@@ -80,7 +80,7 @@ mod cases {
         all_fail(&ledger, &probe, "panicked: out of ink", None).await;
     }
 
-    /// Proves X-8: an extractor's answers about other chunks are not asked for again.
+    /// Proves X-8: an extractor's answers about other chunks are not requested again.
     pub(super) async fn what_was_read_before_a_failure_is_kept(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let extract = ledger.extract(&probe).await;
@@ -94,6 +94,6 @@ mod cases {
         let Err(Error::Extractor { after, .. }) = failed else { panic!("{failed:?}") };
         assert_eq!(after, Some(Duration::from_secs(7)));
         extract.extract(&one, None).await.expect("it works");
-        assert_eq!(probe.asked(), chunks + 1, "only the one that failed is asked for twice");
+        assert_eq!(probe.calls(), chunks + 1, "only the one that failed is read twice");
     }
 }

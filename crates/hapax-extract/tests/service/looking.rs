@@ -82,10 +82,10 @@ mod cases {
     pub(super) async fn the_tables_have_what_the_document_says(ledger: Arc<Ledger>) {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
-        let asked = Request { request_id: Some("r-1".into()), ..request("The Danube.") };
-        let made = extract.extract(&asked, None).await.expect("it works");
+        let identified = Request { request_id: Some("r-1".into()), ..request("The Danube.") };
+        let made = extract.extract(&identified, None).await.expect("it works");
         for _ in 0..3 {
-            extract.extract(&asked, None).await.expect("it works");
+            extract.extract(&identified, None).await.expect("it works");
         }
         extract.tend().await.expect("it works");
         let components = &made.identity.components;
@@ -152,17 +152,17 @@ mod cases {
         probe.arrived().await;
         let waiting = [ask(), ask()];
         // The text and its chunk, twice, and the two that wait.
-        let asked = async {
+        let requested = async {
             while hapax.counts().cache_misses < 6 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), asked).await.expect("they ask");
+        tokio::time::timeout(Duration::from_secs(60), requested).await.expect("they ask");
         probe.go();
         let made = first.await.expect("it works").expect("it works");
         for waiting in waiting {
-            let told = waiting.await.expect("it works").expect("it works");
-            assert_eq!(told.how, hapax::How::Shared);
+            let result = waiting.await.expect("it works").expect("it works");
+            assert_eq!(result.how, hapax::How::Shared);
         }
         assert!(extract.extract(&request("The Danube."), None).await.expect("it works").is_hit());
         extract.tend().await.expect("it works");
@@ -180,7 +180,7 @@ mod cases {
             ("extraction_started", ""),
             ("extraction_started", ""),
         ]
-        .map(|(event, says)| format!("{event}|{says}|{key}|{IRI}"));
+        .map(|(event, text)| format!("{event}|{text}|{key}|{IRI}"));
         assert_eq!(events.trim().lines().collect::<Vec<_>>(), expected);
     }
 

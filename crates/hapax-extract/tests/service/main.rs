@@ -86,8 +86,8 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// The key of the result that first asked for a chunk, chunk by chunk.
-    async fn first_asked_for(&self) -> Vec<String> {
+    /// The key of the result that first requested a chunk, chunk by chunk.
+    async fn first_requested_by(&self) -> Vec<String> {
         let entries = self.node().await.journal(0, 10_000).await.expect("the journal");
         let grants = entries.into_iter().filter(|entry| entry.event == hapax::Event::Granted);
         let notes = grants.filter_map(|grant| {
@@ -124,11 +124,11 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// The built-in extractor, with a count of how often it was asked, and a way to make it fail.
+/// The built-in extractor, with a count of its calls, and a way to make it fail.
 #[derive(Default)]
 struct Probe {
     builtin: Builtin,
-    asked: AtomicUsize,
+    calls: AtomicUsize,
     /// How many more questions fail.
     failing: AtomicUsize,
     panics: bool,
@@ -151,8 +151,8 @@ impl Probe {
         Arc::new(Self { gate: Some(Gate::default()), ..Self::default() })
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
     }
 
     async fn arrived(&self) {
@@ -179,14 +179,14 @@ impl Extractor for Probe {
 
     fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {
         Box::pin(async move {
-            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.calls.fetch_add(1, Ordering::SeqCst);
             if let Some(gate) = &self.gate {
                 gate.arrived.notify_one();
                 gate.go.notified().await;
             }
             let fails = self
                 .failing
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
             match fails {
                 Ok(_) if self.panics => panic!("out of ink"),
                 Ok(_) => Err(hapax_extract::ExtractorError::Later {

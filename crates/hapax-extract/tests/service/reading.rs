@@ -23,12 +23,12 @@ mod cases {
         let text = paragraphs.join("\n");
         assert!(text.len() > 900_000, "{}", text.len());
         let first = extract.extract(&request(&text), None).await.expect("it works");
-        let all = probe.asked();
+        let all = probe.calls();
         assert_eq!(all, hapax_extract::chunks(&text, 2_000).len());
         paragraphs[2_000] = "A new paragraph says that the Seine is a river.".into();
         let second =
             extract.extract(&request(&paragraphs.join("\n")), None).await.expect("it works");
-        let again = probe.asked() - all;
+        let again = probe.calls() - all;
         assert!(again > 0 && again * 20 <= all, "{again} of {all}");
         assert!(!second.is_hit());
         let (first, second) = (first.graph().expect("it works"), second.graph().expect("it works"));
@@ -52,18 +52,18 @@ mod cases {
         keep(&extract).await;
         let text = large()[..40].join("\n");
         let of = hapax_extract::chunks(&text, 2_000).len();
-        let (tell, mut heard) = mpsc::channel(1_000);
-        extract.extract(&request(&text), Some(tell)).await.expect("it works");
-        assert_eq!(heard.recv().await, Some(Progress::Chunked { chunks: of }));
+        let (sender, mut progress) = mpsc::channel(1_000);
+        extract.extract(&request(&text), Some(sender)).await.expect("it works");
+        assert_eq!(progress.recv().await, Some(Progress::Chunked { chunks: of }));
         for nth in 1..=of {
-            let Some(Progress::Read { done, found, .. }) = heard.recv().await else {
+            let Some(Progress::Read { done, found, .. }) = progress.recv().await else {
                 panic!("{nth}")
             };
             assert_eq!(done, nth);
             assert!(!found.mentions.is_empty());
         }
-        assert_eq!(heard.recv().await, Some(Progress::Merging));
-        assert_eq!(heard.recv().await, None);
+        assert_eq!(progress.recv().await, Some(Progress::Merging));
+        assert_eq!(progress.recv().await, None);
     }
 
     /// Proves X-8: the key goes with every chunk into the journal, and the text does not.
@@ -73,12 +73,12 @@ mod cases {
         let text = large()[..40].join("\n");
         let of = hapax_extract::chunks(&text, 2_000).len();
         let first = extract.extract(&request(&text), None).await.expect("it works");
-        assert_eq!(ledger.first_asked_for().await, vec![first.key.to_string(); of]);
+        assert_eq!(ledger.first_requested_by().await, vec![first.key.to_string(); of]);
         // A reused chunk is not granted again, so its note still names the result that it was first
         // read for.
         let longer = format!("{text}\nThe Seine is a river.");
         let second = extract.extract(&request(&longer), None).await.expect("it works");
-        let keys = ledger.first_asked_for().await;
+        let keys = ledger.first_requested_by().await;
         assert_eq!(keys[..of], vec![first.key.to_string(); of]);
         assert!(keys.len() > of, "{keys:?}");
         assert!(keys[of..].iter().all(|key| *key == second.key.to_string()), "{keys:?}");

@@ -22,7 +22,7 @@ use tokio::sync::Barrier;
 #[derive(Debug, Clone)]
 pub(crate) enum Play {
     /// A completion with this text.
-    Says(String),
+    Completes(String),
     /// A completion that the limit on tokens ended.
     CutOff(String),
     /// A status, headers and a body, as they are.
@@ -40,7 +40,7 @@ pub(crate) enum Play {
 }
 
 /// A request that came in.
-pub(crate) struct Answered {
+pub(crate) struct HttpRequest {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
@@ -49,7 +49,7 @@ pub(crate) struct Answered {
 #[derive(Default)]
 struct Stage {
     plays: Mutex<VecDeque<Play>>,
-    asked: Mutex<Vec<Answered>>,
+    requests: Mutex<Vec<HttpRequest>>,
     inside: AtomicUsize,
     most_inside: AtomicUsize,
 }
@@ -61,7 +61,7 @@ pub(crate) struct StandIn {
 }
 
 impl StandIn {
-    /// An endpoint that plays these in turn, and then says that it has nothing left.
+    /// An endpoint that plays these in turn, and then refuses every request.
     pub(crate) async fn playing(plays: impl IntoIterator<Item = Play>) -> Self {
         let stage = Arc::new(Stage::default());
         stage.plays.lock().expect("no thread panicked").extend(plays);
@@ -78,18 +78,18 @@ impl StandIn {
 
     /// How many requests have come in.
     pub(crate) fn calls(&self) -> u64 {
-        self.stage.asked.lock().expect("no thread panicked").len() as u64
+        self.stage.requests.lock().expect("no thread panicked").len() as u64
     }
 
     /// The bodies of all requests.
     pub(crate) fn bodies(&self) -> Vec<Value> {
-        let asked = self.stage.asked.lock().expect("no thread panicked");
-        asked.iter().map(|asked| asked.body.clone()).collect()
+        let requests = self.stage.requests.lock().expect("no thread panicked");
+        requests.iter().map(|request| request.body.clone()).collect()
     }
 
     /// The result of a function on one request.
-    pub(crate) fn asked<T>(&self, nth: usize, look: impl Fn(&Answered) -> T) -> T {
-        look(&self.stage.asked.lock().expect("no thread panicked")[nth])
+    pub(crate) fn request<T>(&self, nth: usize, look: impl Fn(&HttpRequest) -> T) -> T {
+        look(&self.stage.requests.lock().expect("no thread panicked")[nth])
     }
 
     /// How many requests were answered at the same time, at most.
@@ -104,8 +104,8 @@ async fn answer(State(stage): State<Arc<Stage>>, request: Request) -> Response {
     let body = serde_json::from_slice(&body).expect("a JSON body");
     let shown = head.headers.get("authorization").and_then(|shown| shown.to_str().ok());
     let shown = shown.unwrap_or_default().to_owned();
-    let asked = Answered { path: head.uri.path().to_owned(), headers: head.headers, body };
-    stage.asked.lock().expect("no thread panicked").push(asked);
+    let received = HttpRequest { path: head.uri.path().to_owned(), headers: head.headers, body };
+    stage.requests.lock().expect("no thread panicked").push(received);
     let play = stage.plays.lock().expect("no thread panicked").pop_front();
     let inside = stage.inside.fetch_add(1, SeqCst) + 1;
     stage.most_inside.fetch_max(inside, SeqCst);
@@ -117,7 +117,7 @@ async fn answer(State(stage): State<Arc<Stage>>, request: Request) -> Response {
 async fn perform(play: Option<Play>, shown: &str) -> Response {
     match play {
         None => plain(501, json!({ "error": "the stand-in has nothing left" }).to_string()),
-        Some(Play::Says(text)) => completion(&text, "stop"),
+        Some(Play::Completes(text)) => completion(&text, "stop"),
         Some(Play::CutOff(text)) => completion(&text, "length"),
         Some(Play::Answers(status, headers, body)) => {
             let mut response = plain(status, body);

@@ -1,4 +1,4 @@
-//! Tries a repaired script against the records of a run: nothing is asked, nothing is changed.
+//! Tries a repaired script against the records of a run: no tool is called, nothing is changed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, mpsc};
@@ -83,7 +83,7 @@ struct Past {
     expected: Vec<String>,
     reads: Vec<Read>,
     reads_cut: bool,
-    /// The item that is open, and the mutations that were asked for again.
+    /// The item that is open, and the mutations that were requested again.
     open: Option<(String, HashSet<Key>)>,
     verdict: Option<Dry>,
 }
@@ -121,7 +121,7 @@ impl Past {
         arguments: &Json,
     ) -> Result<String, Stop> {
         let name = format!("{}.{operation}", tool.name());
-        let Some((id, mut asked)) = self.open.take() else {
+        let Some((id, mut repeated)) = self.open.take() else {
             return Err(self.unfit(format!("{name} outside of any item")));
         };
         let Some((item, recorded)) = self.items.get(&id) else { return Err(Stop) };
@@ -148,19 +148,19 @@ impl Past {
         };
         let known = recorded.get(&key).filter(|known| known.state == MutationState::Applied);
         let known = known.cloned();
-        let left = left_out(recorded, &asked);
+        let omitted = find_omitted(recorded, &repeated);
         if matches!(state, ItemState::Done | ItemState::Skipped) {
             return Err(self.unfit(format!("{name} on {id:?}, which is done")));
         }
-        if !asked.insert(key) {
+        if !repeated.insert(key) {
             return Err(self.unfit(format!("a second {name} of the same for {id:?}")));
         }
-        self.open = Some((id.clone(), asked));
+        self.open = Some((id.clone(), repeated));
         let Some(known) = known else {
             // From here on there are no records.
-            let verdict = match left {
-                Some(left) => Dry::Unfit(format!(
-                    "{left} was applied for {id:?}; it would be left out, or applied again under \
+            let verdict = match omitted {
+                Some(omitted) => Dry::Unfit(format!(
+                    "{omitted} was applied for {id:?}; it would be left out, or applied again under \
                      another key, before {name}"
                 )),
                 None => Dry::Fits,
@@ -181,24 +181,24 @@ impl Past {
     }
 }
 
-/// An applied mutation that the script did not ask for again.
-fn left_out(recorded: &HashMap<Key, MutationView>, asked: &HashSet<Key>) -> Option<String> {
-    let left = recorded.values().find(|mutation| {
-        mutation.state == MutationState::Applied && !asked.contains(&mutation.key)
+/// An applied mutation that the script did not request again.
+fn find_omitted(recorded: &HashMap<Key, MutationView>, repeated: &HashSet<Key>) -> Option<String> {
+    let omitted = recorded.values().find(|mutation| {
+        mutation.state == MutationState::Applied && !repeated.contains(&mutation.key)
     });
-    left.map(|mutation| format!("{}.{}", mutation.tool, mutation.operation))
+    omitted.map(|mutation| format!("{}.{}", mutation.tool, mutation.operation))
 }
 
 /// The tool's comparison of two payloads. If the tool panics or stalls, the difference is
 /// significant.
 fn compare(tool: &Arc<dyn Tool>, operation: &str, (one, other): (Json, Json)) -> Difference {
     let (tool, operation) = (tool.clone(), operation.to_owned());
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         // The receiver is gone if the comparison took too long.
-        let _ = tell.send(tool.compare_payload(&operation, &one, &other));
+        let _ = sender.send(tool.compare_payload(&operation, &one, &other));
     });
-    told.recv_timeout(COMPARING).unwrap_or(Difference::Significant)
+    receiver.recv_timeout(COMPARING).unwrap_or(Difference::Significant)
 }
 
 impl Host for Past {
@@ -223,11 +223,12 @@ impl Host for Past {
     }
 
     fn end(&mut self, _: &str) -> Result<(), Stop> {
-        let Some((id, asked)) = self.open.take() else { return Ok(()) };
-        let left = self.items.get(&id).and_then(|(_, recorded)| left_out(recorded, &asked));
-        match left {
-            Some(left) => Err(self.unfit(format!(
-                "{left} was applied for {id:?}; it would be left out, and the item be done"
+        let Some((id, repeated)) = self.open.take() else { return Ok(()) };
+        let omitted =
+            self.items.get(&id).and_then(|(_, recorded)| find_omitted(recorded, &repeated));
+        match omitted {
+            Some(omitted) => Err(self.unfit(format!(
+                "{omitted} was applied for {id:?}; it would be left out, and the item be done"
             ))),
             None => Ok(()),
         }
@@ -240,9 +241,9 @@ impl Host for Past {
         if known.is_some_and(|known| known.mutates) {
             return self.mutate(&found, operation, &arguments);
         }
-        let asked = print(&arguments);
+        let printed = print(&arguments);
         let same = |read: &Read| {
-            read.tool == tool && read.operation == operation && read.arguments == asked
+            read.tool == tool && read.operation == operation && read.arguments == printed
         };
         match self.reads.iter().position(same) {
             Some(at) => Ok(self.reads.remove(at).answer),

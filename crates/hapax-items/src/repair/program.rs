@@ -37,7 +37,7 @@ impl Maintainer for Program {
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(format!("{program} has no standard input or output"));
         };
-        let tell = async {
+        let write = async {
             // A program that does not read all of it may still answer.
             let _ = stdin.write_all(evidence.as_bytes()).await;
             drop(stdin);
@@ -45,10 +45,10 @@ impl Maintainer for Program {
         let mut answer = String::new();
         let mut stdout = stdout.take(MAX_PROPOSAL as u64 + 1);
         let work = async {
-            let (_, read) = tokio::join!(tell, stdout.read_to_string(&mut answer));
-            read.map_err(|error| format!("what {program} said cannot be read: {error}"))?;
+            let (_, read) = tokio::join!(write, stdout.read_to_string(&mut answer));
+            read.map_err(|error| format!("reading the output of {program} failed: {error}"))?;
             if answer.len() > MAX_PROPOSAL {
-                return Err(format!("{program} said more than {MAX_PROPOSAL} bytes"));
+                return Err(format!("{program} wrote more than {MAX_PROPOSAL} bytes"));
             }
             let status = child.wait().await.map_err(|error| format!("{program}: {error}"))?;
             match status.success() {
@@ -72,24 +72,24 @@ mod tests {
         Program { command, timeout: Duration::from_secs(10) }
     }
 
-    async fn asked(program: Program, evidence: &str) -> Result<String, String> {
+    async fn propose(program: Program, evidence: &str) -> Result<String, String> {
         program.propose("sha256:00", evidence).await
     }
 
     /// Proves I-11: a maintainer may be a program.
     #[tokio::test]
     async fn a_program_reads_evidence_and_writes_a_proposal() {
-        let answer = asked(shell("tr a-z A-Z; echo $HAPAX_REPAIR"), "evidence").await;
+        let answer = propose(shell("tr a-z A-Z; echo $HAPAX_REPAIR"), "evidence").await;
         assert_eq!(answer.as_deref(), Ok("EVIDENCEsha256:00\n"));
-        let deaf = asked(shell("exec 0<&-; echo said"), &"x".repeat(1 << 20)).await;
+        let deaf = propose(shell("exec 0<&-; echo said"), &"x".repeat(1 << 20)).await;
         assert_eq!(deaf.as_deref(), Ok("said\n"));
-        let failed = asked(shell("exit 3"), "").await;
+        let failed = propose(shell("exit 3"), "").await;
         assert!(failed.is_err_and(|error| error.contains("exit status: 3")));
-        let endless = asked(shell("exec yes"), "").await;
+        let endless = propose(shell("exec yes"), "").await;
         assert!(endless.is_err_and(|error| error.contains("more than 1048576 bytes")));
-        let nobody = Program { command: vec!["/no/such/program".into()], ..shell("") };
-        assert!(asked(nobody, "").await.is_err());
+        let missing = Program { command: vec!["/no/such/program".into()], ..shell("") };
+        assert!(propose(missing, "").await.is_err());
         let slow = Program { timeout: Duration::from_millis(50), ..shell("exec sleep 60") };
-        assert!(asked(slow, "").await.is_err_and(|error| error.contains("did not answer")));
+        assert!(propose(slow, "").await.is_err_and(|error| error.contains("did not answer")));
     }
 }

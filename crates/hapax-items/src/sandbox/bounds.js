@@ -1,8 +1,8 @@
 // Bounds the loops within the engine. Runs before the script, once.
 //
-// The engine asks whether to go on at the calls and loops of the script, not within its own. So
-// those of its own loops that a script can make endless are bounded here, and the long ones ask
-// before they start. They use operators and copies only, as scripts may change any prototype.
+// The engine checks whether the run is over at the calls and loops of the script, not within its
+// own. So those of its own loops that a script can make endless are bounded here, and the long ones
+// check before they start. They use operators and copies only, as scripts may change any prototype.
 (function (tick) {
   'use strict';
   const { apply } = Reflect;
@@ -61,7 +61,7 @@
     return flatten([], apply(map, this, [callback, self]), 1);
   } }).method);
 
-  // Comparing long strings takes long. A function that compares is a call, where the engine asks.
+  // Comparing long strings takes long. A function that compares is a call, where the engine checks.
   const byText = (a, b) => {
     const left = `${a}`;
     const right = `${b}`;
@@ -75,36 +75,36 @@
   }
 
   // A string is looked for at every place of another.
-  const weighSearch = (text, sought) => {
+  const weighSearch = (text, pattern) => {
     if (text.length > 2 ** 12) tick();
-    if (text.length * sought.length > 2 ** 34) throw new TooLong('too long for one step');
+    if (text.length * pattern.length > 2 ** 34) throw new TooLong('too long for one step');
   };
   for (const name of ['includes', 'indexOf', 'lastIndexOf']) {
-    replace(String.prototype, name, (native) => ({ method(sought, from) {
+    replace(String.prototype, name, (native) => ({ method(pattern, from) {
       if (this === undefined || this === null) throw new Mistake(`${name} of ${this}`);
       const text = `${this}`;
-      const part = `${sought}`;
+      const part = `${pattern}`;
       weighSearch(text, part);
       return apply(native, text, [part, from]);
     } }).method);
   }
   for (const [name, symbol] of [['split', Symbol.split], ['replace', Symbol.replace],
     ['replaceAll', Symbol.replace]]) {
-    replace(String.prototype, name, (native) => ({ method(sought, other) {
+    replace(String.prototype, name, (native) => ({ method(pattern, other) {
       if (this === undefined || this === null) throw new Mistake(`${name} of ${this}`);
-      if (sought === undefined) return apply(native, this, [sought, other]);
-      if (typeof sought === 'object' && sought !== null) {
-        const own = sought[symbol];
+      if (pattern === undefined) return apply(native, this, [pattern, other]);
+      if (typeof pattern === 'object' && pattern !== null) {
+        const own = pattern[symbol];
         if (own !== undefined && own !== null) {
           // Without the flag it would replace the first one only.
-          if (name === 'replaceAll' && typeof sought.flags === 'string' && !sought.global) {
+          if (name === 'replaceAll' && typeof pattern.flags === 'string' && !pattern.global) {
             throw new Mistake('replaceAll of an expression that is not global');
           }
-          return apply(own, sought, [this, other]);
+          return apply(own, pattern, [this, other]);
         }
       }
       const text = `${this}`;
-      const part = `${sought}`;
+      const part = `${pattern}`;
       weighSearch(text, part);
       return apply(native, text, [part, other]);
     } }).method);

@@ -6,7 +6,7 @@
 //!      ├─ an item is open, its handler is over ──▶ end it
 //!      ├─ an item is open, its handler waits ────▶ stuck
 //!      ├─ an item is queued ─────────────────────▶ begin it
-//!      └─ nothing is left ───────────────────────▶ completed, or stuck
+//!      └─ nothing is pending ────────────────────▶ completed, or stuck
 //!
 //! The driver never waits: one request is open at a time, and no code of the script runs before it
 //! is answered. So an empty queue means that nothing will happen any more.
@@ -27,12 +27,12 @@ const ESCAPED: usize = 6;
 /// A script while it runs.
 pub(super) struct Driver<'js> {
     ctx: Ctx<'js>,
-    desk: Rc<PendingRequests>,
+    requests: Rc<PendingRequests>,
     freeze: Function<'js>,
     /// The script itself.
     main: Promise<'js>,
     open: Option<Open<'js>>,
-    asked: HostRequest,
+    request: HostRequest,
 }
 
 /// A script while the host works.
@@ -40,7 +40,7 @@ pub(super) struct Paused {
     freeze: KeptFunction,
     main: Persistent<Promise<'static>>,
     open: Option<PausedOpen>,
-    asked: HostRequest,
+    request: HostRequest,
 }
 
 /// The last request to the host.
@@ -76,7 +76,7 @@ impl Paused {
     pub(super) fn resume<'js>(
         self,
         ctx: &Ctx<'js>,
-        desk: &Rc<PendingRequests>,
+        requests: &Rc<PendingRequests>,
     ) -> rquickjs::Result<Driver<'js>> {
         let open = match self.open {
             Some(open) => Some(Open {
@@ -88,11 +88,11 @@ impl Paused {
         };
         Ok(Driver {
             ctx: ctx.clone(),
-            desk: Rc::clone(desk),
+            requests: Rc::clone(requests),
             freeze: self.freeze.restore(ctx)?,
             main: self.main.restore(ctx)?,
             open,
-            asked: self.asked,
+            request: self.request,
         })
     }
 }
@@ -101,7 +101,7 @@ impl<'js> Driver<'js> {
     /// Runs the script up to its first `await`. Fails if there is no memory for that.
     pub(super) fn start(
         ctx: &Ctx<'js>,
-        desk: &Rc<PendingRequests>,
+        requests: &Rc<PendingRequests>,
         freeze: Function<'js>,
         module: Module<'js>,
     ) -> rquickjs::Result<Self> {
@@ -109,8 +109,8 @@ impl<'js> Driver<'js> {
             Ok((_, main)) => main,
             Err(_) => rejected(ctx, ctx.catch())?,
         };
-        let (ctx, desk) = (ctx.clone(), Rc::clone(desk));
-        Ok(Self { ctx, desk, freeze, main, open: None, asked: HostRequest::Nothing })
+        let (ctx, requests) = (ctx.clone(), Rc::clone(requests));
+        Ok(Self { ctx, requests, freeze, main, open: None, request: HostRequest::Nothing })
     }
 
     /// Saves the script while the host works.
@@ -122,12 +122,12 @@ impl<'js> Driver<'js> {
             result: open.result,
         });
         let freeze = Persistent::save(ctx, self.freeze);
-        Paused { freeze, main: Persistent::save(ctx, self.main), open, asked: self.asked }
+        Paused { freeze, main: Persistent::save(ctx, self.main), open, request: self.request }
     }
 
     /// Takes the answer to the last request, and goes on until there is another request.
     pub(super) fn next(&mut self, answer: Answer) -> Result<Ask, RunEnd> {
-        match (std::mem::replace(&mut self.asked, HostRequest::Nothing), answer) {
+        match (std::mem::replace(&mut self.request, HostRequest::Nothing), answer) {
             (HostRequest::Call { tool, operation, resolve }, Answer::Json(answer)) => {
                 self.answer((tool, operation), &answer, resolve)?;
             }
@@ -143,24 +143,24 @@ impl<'js> Driver<'js> {
             }
             match &self.open {
                 Some(Open { result: Some(result), .. }) => {
-                    if result.len() > self.desk.limits.message_bytes {
+                    if result.len() > self.requests.limits.message_bytes {
                         return Err(self.limit(Limit::Message));
                     }
-                    self.asked = HostRequest::End;
+                    self.request = HostRequest::End;
                     return Ok(Ask::End { result: result.clone() });
                 }
                 Some(open) if open.handler.state() == PromiseState::Pending => {
-                    return Err(self.stuck(self.desk.has_items()));
+                    return Err(self.stuck(self.requests.has_items()));
                 }
                 // Converting the result may run the script again; that still belongs to the item.
                 Some(open) => {
                     let result = self.result(&open.handler)?;
                     self.open.iter_mut().for_each(|open| open.result = Some(result.clone()));
                 }
-                None => match self.desk.next_item() {
+                None => match self.requests.next_item() {
                     Some(item) => {
                         let (id, title) = (item.id.clone(), item.title.clone());
-                        self.asked = HostRequest::Begin(item);
+                        self.request = HostRequest::Begin(item);
                         return Ok(Ask::Begin { id, title });
                     }
                     None if self.main.state() == PromiseState::Pending => {
@@ -176,7 +176,7 @@ impl<'js> Driver<'js> {
         match request {
             Request::Log(line) => Ask::Log(line),
             Request::Call { tool, operation, arguments, resolve } => {
-                self.asked = HostRequest::Call { tool, operation, resolve };
+                self.request = HostRequest::Call { tool, operation, resolve };
                 Ask::Call { tool, operation, arguments }
             }
         }
@@ -185,7 +185,7 @@ impl<'js> Driver<'js> {
     /// Runs the script until it has a request, or nothing to do.
     fn settle(&mut self) -> Result<Option<Request>, RunEnd> {
         loop {
-            if let Some(request) = self.desk.next_request() {
+            if let Some(request) = self.requests.next_request() {
                 return Ok(Some(request));
             }
             self.look()?;
@@ -193,7 +193,7 @@ impl<'js> Driver<'js> {
                 break;
             }
         }
-        match self.desk.unhandled(&self.ctx) {
+        match self.requests.unhandled(&self.ctx) {
             Some(reason) => Err(self.threw(&reason)),
             None => Ok(None),
         }
@@ -205,17 +205,17 @@ impl<'js> Driver<'js> {
         answer: &str,
         resolve: KeptFunction,
     ) -> Result<(), RunEnd> {
-        if answer.len() > self.desk.limits.message_bytes.saturating_mul(ESCAPED) {
+        if answer.len() > self.requests.limits.message_bytes.saturating_mul(ESCAPED) {
             return Err(self.limit(Limit::Message));
         }
-        if self.desk.fatal().is_some() {
+        if self.requests.fatal().is_some() {
             return Ok(());
         }
         let Ok(value) = self.ctx.json_parse(answer) else {
             let ended = self.threw(&self.ctx.catch());
             return Err(match ended {
                 RunEnd::Threw { stack, in_item, .. } => {
-                    let (tool, operation) = self.desk.tools.name(tool, operation);
+                    let (tool, operation) = self.requests.tools.name(tool, operation);
                     let message =
                         format!("{tool}.{operation} answered with something else than JSON");
                     RunEnd::Threw { message, stack, in_item }
@@ -229,7 +229,7 @@ impl<'js> Driver<'js> {
 
     /// Fails if the run has to end.
     fn look(&self) -> Result<(), RunEnd> {
-        if let Some(fatal) = self.desk.fatal() {
+        if let Some(fatal) = self.requests.fatal() {
             return Err(self.condemned(fatal));
         }
         let failed = match &self.open {
@@ -244,7 +244,7 @@ impl<'js> Driver<'js> {
     }
 
     fn begin(&mut self, item: &QueuedItem, begun: ItemStart) -> Result<(), RunEnd> {
-        self.desk.scene.enter(&Moment { now_ms: begun.now_ms, seed: begun.seed });
+        self.requests.scene.enter(&Moment { now_ms: begun.now_ms, seed: begun.seed });
         let opened = self.open(item, begun);
         self.open = Some(opened.map_err(|_| thrown::ended(&self.ctx, &self.ctx.catch(), true))?);
         Ok(())
@@ -287,7 +287,7 @@ impl<'js> Driver<'js> {
 
     /// The host has ended the item that is open.
     fn end(&mut self) -> Result<(), RunEnd> {
-        self.desk.scene.leave();
+        self.requests.scene.leave();
         let Some(Open { resolve, result: Some(result), .. }) = self.open.take() else {
             return Ok(());
         };
@@ -299,7 +299,8 @@ impl<'js> Driver<'js> {
     fn result(&self, handler: &Promise<'js>) -> Result<String, RunEnd> {
         match handler.result::<Value>() {
             Some(Ok(value)) if !value.is_undefined() => {
-                world::json(&self.ctx, &self.desk, value).map_err(|_| self.threw(&self.ctx.catch()))
+                world::json(&self.ctx, &self.requests, value)
+                    .map_err(|_| self.threw(&self.ctx.catch()))
             }
             _ => Ok("null".to_owned()),
         }
@@ -313,7 +314,7 @@ impl<'js> Driver<'js> {
     /// The end for a thrown value, unless another end was decided before.
     fn threw(&self, value: &Value<'js>) -> RunEnd {
         let ended = thrown::ended(&self.ctx, value, self.open.is_some());
-        match self.desk.fatal() {
+        match self.requests.fatal() {
             Some(fatal) => self.condemned(fatal),
             None => ended,
         }

@@ -67,7 +67,7 @@ pub(super) struct PendingRequests {
 }
 
 impl PendingRequests {
-    /// An empty desk. The script's time runs from now on.
+    /// No requests yet. The script's time runs from now on.
     pub(super) fn new(limits: Limits, tools: Tools, started_ms: i64) -> Self {
         Self {
             limits,
@@ -87,21 +87,21 @@ impl PendingRequests {
         }
     }
 
-    /// Lets the engine ask whether to go on, and report rejected promises.
+    /// Lets the engine check whether the run is over, and report rejected promises.
     pub(super) fn watch(self: &Rc<Self>, runtime: &Runtime) {
-        let desk = Rc::clone(self);
+        let pending = Rc::clone(self);
         runtime.set_interrupt_handler(Some(Box::new(move || {
-            let is_over = desk.is_over();
+            let is_over = pending.is_over();
             if is_over {
-                drop(desk.reserve.take());
+                drop(pending.reserve.take());
             }
             is_over
         })));
-        let desk = Rc::clone(self);
+        let pending = Rc::clone(self);
         runtime.set_host_promise_rejection_tracker(Some(Box::new(
             move |ctx, promise, reason, is_handled| {
                 let promise = Persistent::save(&ctx, promise);
-                let mut rejected = desk.rejected.borrow_mut();
+                let mut rejected = pending.rejected.borrow_mut();
                 if is_handled {
                     // Searched from the end: the latest rejection is the likeliest.
                     if let Some(at) = rejected.iter().rposition(|(known, _)| *known == promise) {
@@ -235,7 +235,7 @@ pub(super) struct Values(pub(super) Rc<PendingRequests>);
 
 impl Drop for Values {
     fn drop(&mut self) {
-        // Taken out first: freeing a value may call back into the desk.
+        // Taken out first: freeing a value may call back into these requests.
         let requests = self.0.requests.take();
         let items = self.0.items.take();
         let rejected = self.0.rejected.take();

@@ -20,7 +20,7 @@ const STARTED_MS: i64 = 1_700_000_000_000;
 /// Records the calls that reach it, and can stop the run at the nth call.
 #[derive(Default)]
 struct Recorder {
-    told: Vec<String>,
+    transcript: Vec<String>,
     stop_at: Option<usize>,
     done: &'static [&'static str],
     answer: Option<String>,
@@ -28,30 +28,30 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn tell(&mut self, line: String) -> Result<(), Stop> {
-        self.told.push(line);
+    fn record(&mut self, line: String) -> Result<(), Stop> {
+        self.transcript.push(line);
         std::thread::sleep(self.pause);
-        if self.stop_at == Some(self.told.len()) { Err(Stop) } else { Ok(()) }
+        if self.stop_at == Some(self.transcript.len()) { Err(Stop) } else { Ok(()) }
     }
 }
 
 impl Host for Recorder {
     fn begin(&mut self, id: &str, title: &str) -> Result<ItemStart, Stop> {
-        self.tell(format!("begin {id} {title}"))?;
+        self.record(format!("begin {id} {title}"))?;
         Ok(ItemStart { is_done: self.done.contains(&id), attempt: 2, now_ms: 1_000, seed: 7 })
     }
 
     fn end(&mut self, result: &str) -> Result<(), Stop> {
-        self.tell(format!("end {result}"))
+        self.record(format!("end {result}"))
     }
 
     fn call(&mut self, tool: &str, operation: &str, arguments: &str) -> Result<String, Stop> {
-        self.tell(format!("{tool}.{operation} {arguments}"))?;
+        self.record(format!("{tool}.{operation} {arguments}"))?;
         Ok(self.answer.clone().unwrap_or_else(|| arguments.to_owned()))
     }
 
     fn log(&mut self, line: &str) {
-        self.told.push(format!("log {line}"));
+        self.transcript.push(format!("log {line}"));
     }
 }
 
@@ -61,10 +61,10 @@ fn limits() -> Limits {
 }
 
 /// The calls of a script, and its end as the last line.
-fn told_by(script: &str, limits: &Limits, mut host: Recorder) -> Vec<String> {
+fn transcript_of(script: &str, limits: &Limits, mut host: Recorder) -> Vec<String> {
     let ended = run(script, "test.js", tools(), STARTED_MS, limits, &mut host);
     let place = |in_item: bool| if in_item { " in item" } else { "" };
-    host.told.push(match ended {
+    host.transcript.push(match ended {
         RunEnd::Completed => "completed".to_owned(),
         RunEnd::Stopped => "stopped".to_owned(),
         RunEnd::Threw { message, in_item, .. } => format!("threw{} {message}", place(in_item)),
@@ -72,24 +72,24 @@ fn told_by(script: &str, limits: &Limits, mut host: Recorder) -> Vec<String> {
         RunEnd::Stuck { nested } => format!("stuck{}", if nested { " nested" } else { "" }),
         RunEnd::Unreadable(what) => format!("unreadable {what}"),
     });
-    host.told
+    host.transcript
 }
 
 #[track_caller]
-fn tells(script: &str, expected: &[&str]) {
-    assert_eq!(told_by(script, &limits(), Recorder::default()), expected, "\n{script}");
+fn assert_transcript(script: &str, expected: &[&str]) {
+    assert_eq!(transcript_of(script, &limits(), Recorder::default()), expected, "\n{script}");
 }
 
 /// The host stops at the nth call.
 #[track_caller]
 fn stopped_at(nth: usize, script: &str, expected: &[&str]) {
     let host = Recorder { stop_at: Some(nth), ..Recorder::default() };
-    assert_eq!(told_by(script, &limits(), host), expected, "\n{script}");
+    assert_eq!(transcript_of(script, &limits(), host), expected, "\n{script}");
 }
 
 #[test]
 fn an_item_begins_calls_and_ends_with_what_its_handler_returns() {
-    tells(
+    assert_transcript(
         "const r = await withItem('a', 'A', async (ctx) => {
            const got = await kv.set({ key: ctx.item.id });
            return { got, attempt: ctx.item.attempt, isDone: ctx.item.isDone };
@@ -111,13 +111,13 @@ fn a_handler_runs_also_for_an_item_that_is_done() {
     let script = "await withItem('a', 'A', async (ctx) => {
         if (ctx.item.isDone) await mail.send({ late: true });
     });";
-    let told = told_by(script, &limits(), host);
-    assert_eq!(told, ["begin a A", r#"mail.send {"late":true}"#, "end null", "completed"]);
+    let transcript = transcript_of(script, &limits(), host);
+    assert_eq!(transcript, ["begin a A", r#"mail.send {"late":true}"#, "end null", "completed"]);
 }
 
 #[test]
 fn handlers_that_return_nothing_or_no_promise_are_fine() {
-    tells(
+    assert_transcript(
         "console.log(await withItem('a', '', () => {}), await withItem('b', '', () => [1]));",
         &["begin a ", "end null", "begin b ", "end [1]", "log null [1]", "completed"],
     );
@@ -125,7 +125,7 @@ fn handlers_that_return_nothing_or_no_promise_are_fine() {
 
 #[test]
 fn concurrent_items_run_one_after_the_other_in_the_order_of_the_calls() {
-    tells(
+    assert_transcript(
         "const one = (id) => withItem(id, '', async () => { await noop.do({ id }); return id; });
          console.log(await Promise.all(['a', 'b', 'c'].map(one)));",
         &[
@@ -146,7 +146,7 @@ fn concurrent_items_run_one_after_the_other_in_the_order_of_the_calls() {
 
 #[test]
 fn code_after_an_item_runs_before_the_next_item_begins() {
-    tells(
+    assert_transcript(
         "withItem('a', '', () => {}).then(() => kv.set({ after: 'a' }));
          withItem('b', '', () => {});",
         &["begin a ", "end null", r#"kv.set {"after":"a"}"#, "begin b ", "end null", "completed"],
@@ -155,7 +155,7 @@ fn code_after_an_item_runs_before_the_next_item_begins() {
 
 #[test]
 fn items_that_no_code_awaits_run() {
-    tells(
+    assert_transcript(
         "withItem('a', '', () => {}); withItem('b', '', () => {}); console.log('end of script');",
         &["log end of script", "begin a ", "end null", "begin b ", "end null", "completed"],
     );
@@ -163,7 +163,7 @@ fn items_that_no_code_awaits_run() {
 
 #[test]
 fn promises_a_handler_leaves_pending_run_inside_its_item() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', () => {
            (async () => { await noop.do({ n: 1 }); await noop.do({ n: 2 }); })();
          });
@@ -181,7 +181,7 @@ fn promises_a_handler_leaves_pending_run_inside_its_item() {
 
 #[test]
 fn a_to_json_of_a_result_that_calls_tools_does_so_inside_the_item() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', () => ({ toJSON() {
            kv.set({ n: 1 }).then(() => kv.set({ n: 2 }));
            return 5;
@@ -192,7 +192,7 @@ fn a_to_json_of_a_result_that_calls_tools_does_so_inside_the_item() {
 
 #[test]
 fn an_item_within_an_item_is_stuck() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', async () => { await withItem('b', '', () => {}); });",
         &["begin a ", "stuck nested"],
     );
@@ -200,7 +200,7 @@ fn an_item_within_an_item_is_stuck() {
 
 #[test]
 fn an_item_that_is_asked_for_within_another_and_not_waited_for_comes_next() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', () => { withItem('b', '', () => {}); });",
         &["begin a ", "end null", "begin b ", "end null", "completed"],
     );
@@ -208,9 +208,12 @@ fn an_item_that_is_asked_for_within_another_and_not_waited_for_comes_next() {
 
 #[test]
 fn waiting_for_what_never_comes_is_stuck() {
-    tells("await new Promise(() => {});", &["stuck"]);
-    tells("await withItem('a', '', () => new Promise(() => {}));", &["begin a ", "stuck"]);
-    tells(
+    assert_transcript("await new Promise(() => {});", &["stuck"]);
+    assert_transcript(
+        "await withItem('a', '', () => new Promise(() => {}));",
+        &["begin a ", "stuck"],
+    );
+    assert_transcript(
         "withItem('a', '', () => {}); await new Promise(() => {});",
         &["begin a ", "end null", "stuck"],
     );
@@ -219,14 +222,14 @@ fn waiting_for_what_never_comes_is_stuck() {
 #[test]
 fn an_error_thrown_by_a_handler_ends_the_run() {
     let expected = &["begin a ", "threw in item Error: no"];
-    tells("await withItem('a', '', () => { throw new Error('no'); });", expected);
-    tells("await withItem('a', '', async () => { throw new Error('no'); });", expected);
-    tells("await withItem('a', '', () => Promise.reject(new Error('no')));", expected);
-    tells(
+    assert_transcript("await withItem('a', '', () => { throw new Error('no'); });", expected);
+    assert_transcript("await withItem('a', '', async () => { throw new Error('no'); });", expected);
+    assert_transcript("await withItem('a', '', () => Promise.reject(new Error('no')));", expected);
+    assert_transcript(
         "await withItem('a', '', async () => { await null; await null; throw new Error('no'); });",
         expected,
     );
-    tells(
+    assert_transcript(
         "await withItem('a', '', () => ({ then(_, reject) { reject(new Error('no')); } }));",
         expected,
     );
@@ -240,18 +243,18 @@ fn an_error_thrown_by_a_script_ends_the_run_with_its_position() {
     let RunEnd::Threw { message, stack, in_item: false } = ended else { panic!("{ended:?}") };
     assert_eq!(message, "RangeError: far");
     assert!(stack.contains("at deep (test.js:2:"), "{stack}");
-    assert_eq!(host.told, ["log first"]);
-    tells("throw { code: 3 };", &[r#"threw {"code":3}"#]);
-    tells("throw undefined;", &["threw undefined"]);
+    assert_eq!(host.transcript, ["log first"]);
+    assert_transcript("throw { code: 3 };", &[r#"threw {"code":3}"#]);
+    assert_transcript("throw undefined;", &["threw undefined"]);
 }
 
 #[test]
 fn a_rejection_that_nobody_catches_ends_the_run() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', () => { (async () => { await noop.do(); throw new Error('lost'); })(); });",
         &["begin a ", "noop.do {}", "threw in item Error: lost"],
     );
-    tells(
+    assert_transcript(
         "const late = Promise.reject(new Error('x')); await null; late.catch(() => {});
          await Promise.allSettled([Promise.reject(1)]);",
         &["completed"],
@@ -260,7 +263,7 @@ fn a_rejection_that_nobody_catches_ends_the_run() {
 
 #[test]
 fn calls_before_a_throw_are_made_and_calls_after_it_are_not() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', () => { kv.set({ n: 1 }); throw new Error('x'); kv.set({ n: 2 }); });",
         &["begin a ", r#"kv.set {"n":1}"#, "threw in item Error: x"],
     );
@@ -268,12 +271,12 @@ fn calls_before_a_throw_are_made_and_calls_after_it_are_not() {
 
 #[test]
 fn a_call_outside_of_items_is_passed_on() {
-    tells("await kv.set({ n: 1 });", &[r#"kv.set {"n":1}"#, "completed"]);
+    assert_transcript("await kv.set({ n: 1 });", &[r#"kv.set {"n":1}"#, "completed"]);
 }
 
 #[test]
 fn arguments_pass_through_as_json() {
-    tells(
+    assert_transcript(
         "await kv.set(); await kv.set(undefined); await kv.set(null); await kv.set('x');
          await kv.set({ subkey: 'forged', n: 1.5, no: undefined, \u{e9}: '\\u0000\\ud800' });",
         &[
@@ -289,16 +292,28 @@ fn arguments_pass_through_as_json() {
 
 #[test]
 fn arguments_that_are_no_json_are_a_type_error() {
-    tells("await kv.set(() => {});", &["threw TypeError: a function is not a JSON value"]);
-    tells("await kv.set({ f() {} });", &["threw TypeError: a function is not a JSON value"]);
-    tells("await kv.set({ s: [Symbol()] });", &["threw TypeError: a symbol is not a JSON value"]);
-    tells("await kv.set(Symbol('s'));", &["threw TypeError: a symbol is not a JSON value"]);
-    tells("await kv.set({ toJSON() {} });", &["threw TypeError: not a JSON value"]);
+    assert_transcript(
+        "await kv.set(() => {});",
+        &["threw TypeError: a function is not a JSON value"],
+    );
+    assert_transcript(
+        "await kv.set({ f() {} });",
+        &["threw TypeError: a function is not a JSON value"],
+    );
+    assert_transcript(
+        "await kv.set({ s: [Symbol()] });",
+        &["threw TypeError: a symbol is not a JSON value"],
+    );
+    assert_transcript(
+        "await kv.set(Symbol('s'));",
+        &["threw TypeError: a symbol is not a JSON value"],
+    );
+    assert_transcript("await kv.set({ toJSON() {} });", &["threw TypeError: not a JSON value"]);
     let cycle = "const a = {}; a.a = a; await kv.set(a);";
-    tells(cycle, &["threw TypeError: circular reference"]);
-    let told = told_by("await kv.set({ n: 1n });", &limits(), Recorder::default());
-    assert!(told[0].starts_with("threw TypeError: "), "{told:?}");
-    tells(
+    assert_transcript(cycle, &["threw TypeError: circular reference"]);
+    let transcript = transcript_of("await kv.set({ n: 1n });", &limits(), Recorder::default());
+    assert!(transcript[0].starts_with("threw TypeError: "), "{transcript:?}");
+    assert_transcript(
         "await withItem('a', '', () => () => {});",
         &["begin a ", "threw in item TypeError: a function is not a JSON value"],
     );
@@ -306,7 +321,7 @@ fn arguments_that_are_no_json_are_a_type_error() {
 
 #[test]
 fn an_argument_error_is_a_rejection_that_a_script_can_catch() {
-    tells(
+    assert_transcript(
         "const p = kv.set(() => {}); await p.catch((e) => console.log(e)); await kv.set();",
         &["log TypeError: a function is not a JSON value", "kv.set {}", "completed"],
     );
@@ -315,8 +330,8 @@ fn an_argument_error_is_a_rejection_that_a_script_can_catch() {
 #[test]
 fn an_answer_that_is_no_json_is_told_as_such() {
     let host = Recorder { answer: Some("{oops".to_owned()), ..Recorder::default() };
-    let told = told_by("await kv.get();", &limits(), host);
-    assert_eq!(told, ["kv.get {}", "threw kv.get answered with something else than JSON"]);
+    let transcript = transcript_of("await kv.get();", &limits(), host);
+    assert_eq!(transcript, ["kv.get {}", "threw kv.get answered with something else than JSON"]);
 }
 
 #[test]
@@ -332,8 +347,8 @@ fn a_script_is_checked_without_being_run() {
     let import = "ReferenceError: could not load module 'fs'";
     assert_eq!(check("import x from 'fs';").unwrap_err(), import);
     assert!(check("export const a = 1;").is_ok());
-    let told = told_by("let let = 1;", &limits(), Recorder::default());
-    assert!(told[0].starts_with("unreadable SyntaxError: "), "{told:?}");
+    let transcript = transcript_of("let let = 1;", &limits(), Recorder::default());
+    assert!(transcript[0].starts_with("unreadable SyntaxError: "), "{transcript:?}");
 }
 
 #[test]
@@ -351,7 +366,7 @@ fn a_panic_of_the_host_passes_through() {
         }
         fn log(&mut self, _: &str) {}
     }
-    // With requests, items and a rejection at the desk: the engine must not be freed while they are
+    // With requests, items and a rejection pending: the engine must not be freed while they are
     // held.
     let scripts = [
         "Promise.reject(1); withItem('z', '', () => {}); kv.set(); kv.set();",

@@ -1,7 +1,7 @@
 //! Exceptions of a script, in words.
 //!
-//! Reading an error may run the script, by its getters. That is harmless: its requests then stay at
-//! the desk.
+//! Reading an error may run the script, by its getters. That is harmless: its requests then stay
+//! unread.
 
 use rquickjs::convert::Coerced;
 use rquickjs::{Ctx, Object, Value};

@@ -20,12 +20,12 @@ async fn unknown(world: &World) -> (Items, Escalation) {
     let items = items(world);
     world.next([Next::HappenAnd(Class::Indeterminate)]);
     failed(drive(&items, ONE).await);
-    let escalation = asked(&items).await;
+    let escalation = until_escalated(&items).await;
     (items, escalation)
 }
 
 /// Runs the workflow until a person is asked.
-async fn asked(items: &Items) -> Escalation {
+async fn until_escalated(items: &Items) -> Escalation {
     loop {
         if let Some(escalation) = items.escalations(None, 10).await.expect("a list").pop() {
             return escalation;
@@ -35,7 +35,7 @@ async fn asked(items: &Items) -> Escalation {
 }
 
 /// All texts of an escalation about one mutation.
-fn says(escalation: &Escalation) -> String {
+fn texts(escalation: &Escalation) -> String {
     let explained = &escalation.unknown[0];
     let actions: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
     let Explained { tried, why, verify, check, .. } = explained;
@@ -60,7 +60,7 @@ async fn an_escalation_explains_itself() {
         mail has no way to look it up
         whether a letter to ada is in the Sent folder
         did-not-happen, happened, skip, reprocess"#]]
-    .assert_eq(&says(&escalation));
+    .assert_eq(&texts(&escalation));
 }
 
 /// Proves I-13: an escalation says how many lookups could not tell, also after a person asked for
@@ -74,7 +74,7 @@ async fn an_escalation_says_how_often_it_was_looked_for() {
     let item = items.show("letters", "a").await.unwrap();
     let looks = async || items.mutations(item.key, 1).await.unwrap()[0].looks;
     assert_eq!((looks().await, world.looks()), (1, 1));
-    let escalation = asked(&items).await;
+    let escalation = until_escalated(&items).await;
     assert_eq!((looks().await, world.looks()), (8, 8));
     expect![[r#"
         indeterminate: mail.send: whether it happened is not known: the line went dead; the reconciler could not tell 8 times: no answer
@@ -83,10 +83,10 @@ async fn an_escalation_says_how_often_it_was_looked_for() {
         mail can look it up: say try-again
         whether a letter to ada is in the Sent folder
         try-again, did-not-happen, happened, skip, reprocess"#]]
-    .assert_eq(&says(&escalation));
+    .assert_eq(&texts(&escalation));
     act(&items, &escalation, Action::TryAgain).await.unwrap();
     assert_eq!(looks().await, 8);
-    let tried = &asked(&items).await.unknown[0].tried;
+    let tried = &until_escalated(&items).await.unknown[0].tried;
     assert!(tried.ends_with("; 16 looks could not tell"), "{tried}");
     assert_eq!((looks().await, world.looks()), (16, 16));
 }
@@ -95,7 +95,7 @@ async fn an_escalation_says_how_often_it_was_looked_for() {
 /// a mutation that was refused, and one that was applied with another payload.
 #[tokio::test]
 async fn an_escalation_says_what_was_tried_where_the_outcome_is_known() {
-    let says = |escalation: &Escalation| {
+    let texts = |escalation: &Escalation| {
         let Explained { mutation, tried, why, verify, check } =
             escalation.stopped_at.as_ref().expect("a mutation");
         let failure = escalation.item.as_ref().and_then(|item| item.failure.as_ref());
@@ -113,19 +113,19 @@ async fn an_escalation_says_what_was_tried_where_the_outcome_is_known() {
         its outcome is known: it did not happen. mail.send: the post office is closed
         there is nothing to look up: try-again attempts it again
         what keeps it from happening at smtp://example.org"#]]
-    .assert_eq(&says(&asked(&items).await));
+    .assert_eq(&texts(&until_escalated(&items).await));
 
     let world = World::opaque();
     let items = crate::world::items(&world);
     failed(drive(&items, &ONE.replace("return sent.nth;", "throw new Error('stop');")).await);
-    act(&items, &asked(&items).await, Action::TryAgain).await.unwrap();
+    act(&items, &until_escalated(&items).await, Action::TryAgain).await.unwrap();
     failed(drive(&items, &ONE.replace("hello", "goodbye")).await);
     expect![[r#"
         mail.send of smtp://example.org was attempted once, and applied, with {"text":"hello"}
         its outcome is known; it is asked for now with {"text":"goodbye"}
         there is nothing to look up: it was applied, and is not applied again
         whether what was applied at smtp://example.org is right as it is"#]]
-    .assert_eq(&says(&asked(&items).await));
+    .assert_eq(&texts(&until_escalated(&items).await));
 }
 
 /// An item whose letter was sent, with an answer that was too large to keep.
@@ -134,7 +134,7 @@ async fn too_large(world: &World) -> (Items, Escalation) {
     world.next([Next::Answer(Json::text(&"x".repeat(1024)))]);
     let (class, next, _) = failed(drive(&items, ONE).await);
     assert_eq!((class, next.as_str()), (Class::Indeterminate, "escalate"));
-    let escalation = asked(&items).await;
+    let escalation = until_escalated(&items).await;
     (items, escalation)
 }
 
@@ -152,7 +152,7 @@ async fn a_result_that_was_too_large_to_keep_is_told_by_a_person() {
         there is nothing to look up: it was applied. skip leaves it so, and reprocess would apply it again
         what came of it at smtp://example.org, for {"to":"ada"}, to say it with happened
         happened, skip, reprocess"#]]
-    .assert_eq(&says(&escalation));
+    .assert_eq(&texts(&escalation));
     for refused in [Action::TryAgain, Action::DidNotHappen, Action::Happened] {
         let refused = act(&items, &escalation, refused).await;
         assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
@@ -167,8 +167,8 @@ async fn a_result_that_was_too_large_to_keep_is_told_by_a_person() {
     assert_eq!(record.state, hapax::State::Succeeded(Outcome::from("7")));
     let mutation = items.mutations(key, 1).await.unwrap().remove(0);
     assert_eq!((mutation.state, mutation.attempts), (MutationState::Applied, 1));
-    let told = mutation.result.as_ref().map(hapax::document::print);
-    assert_eq!(told.as_deref(), Some("{\"nth\":7}"));
+    let result = mutation.result.as_ref().map(hapax::document::print);
+    assert_eq!(result.as_deref(), Some("{\"nth\":7}"));
     let journal = items.hapax().journal(0, 1_000).await.unwrap();
     let decided = journal.iter().filter(|entry| {
         (entry.actor.as_deref(), entry.note.as_deref()) == (Some(PERSON.0), Some(PERSON.1))
@@ -290,7 +290,7 @@ async fn a_decision_that_was_cut_off_is_asked_for_again() {
     let seen = hapax.seen(key, judged).await.unwrap();
     hapax.resolve(key, seen, did_not, item.0, item.1).await.unwrap();
     assert_eq!(items.reconcile().await.unwrap().escalated, 1);
-    let again = asked(&items).await;
+    let again = until_escalated(&items).await;
     assert_eq!(again.unknown[0].mutation.key, escalation.unknown[0].mutation.key);
 
     let seen = hapax.seen(key, again.judged).await.unwrap();
@@ -313,16 +313,16 @@ async fn an_escalation_is_told_through_the_outbox() {
     failed(drive(&items, ONE).await);
     failed(drive(&items, ONE).await);
     let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
-    let told = hapax.records(filter).await.unwrap();
-    assert_eq!(told.len(), 1, "once");
-    let event = &told[0].record.event;
+    let records = hapax.records(filter).await.unwrap();
+    assert_eq!(records.len(), 1, "once");
+    let event = &records[0].record.event;
     assert_eq!((event.name.as_str(), event.dataset.as_str()), (NEEDS_ATTENTION, "letters"));
     let payload = event.payload.as_str();
     assert!(payload.contains("\"item\":\"a\"") && payload.contains("try-again"), "{payload}");
 }
 
 /// How many events about escalations there are.
-async fn told(hapax: &Hapax) -> usize {
+async fn count_events(hapax: &Hapax) -> usize {
     let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
     hapax.records(filter).await.expect("records").len()
 }
@@ -353,7 +353,7 @@ async fn an_escalation_of_a_program_is_told_through_the_outbox() {
     world.next([Next::Fail(Class::Permission)]);
     for _ in 0..2 {
         assert!(items.perform("letters", Version::FIRST, None, send).await.is_err());
-        assert_eq!(told(&hapax).await, 1);
+        assert_eq!(count_events(&hapax).await, 1);
     }
 }
 
@@ -367,11 +367,11 @@ async fn an_escalation_that_was_not_told_is_told_later() {
     world.next([Next::Fail(Class::Permission)]);
     failed(drive(&items, ONE).await);
     listen(&hapax).await;
-    assert_eq!(told(&hapax).await, 0, "no caller was there");
+    assert_eq!(count_events(&hapax).await, 0, "no caller was there");
     failed(items.run("letters", None).await.map(|ran| ran.items));
-    assert_eq!(told(&hapax).await, 1);
+    assert_eq!(count_events(&hapax).await, 1);
     items.tell_open(&mut BTreeSet::new()).await.unwrap();
-    assert_eq!(told(&hapax).await, 1, "once");
+    assert_eq!(count_events(&hapax).await, 1, "once");
 }
 
 /// Proves I-12: all open escalations are listed, the newest first and page by page, those about

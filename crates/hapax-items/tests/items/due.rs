@@ -82,7 +82,7 @@ async fn a_run_whose_process_is_gone_is_taken_up() {
     });
     running.await.unwrap();
     let now = hapax.wall().await.unwrap();
-    assert_eq!(items.due(now).await.unwrap(), due("first"), "it cannot be told from here");
+    assert_eq!(items.due(now).await.unwrap(), due("first"), "this process cannot know it");
     assert_eq!(items.tick(now).await.unwrap(), 0, "another node is at it");
     at_work.abort();
     assert!(at_work.await.is_err());

@@ -74,7 +74,7 @@ async fn a_hostile_script_holds_up_those_beside_it_and_no_more() {
 /// the host goes on with the next script.
 #[tokio::test]
 async fn a_hostile_script_fails_as_a_mistake_and_its_item_comes_before_a_person() {
-    for (trick, said) in HOSTILE {
+    for (trick, message_part) in HOSTILE {
         let world = World::opaque();
         let items = guarded(&world);
         let script = format!(
@@ -82,7 +82,7 @@ async fn a_hostile_script_fails_as_a_mistake_and_its_item_comes_before_a_person(
         );
         let (class, next, message) = failed(drive(&items, &script).await);
         assert_eq!((class, next.as_str()), (Class::Logic, "escalate"), "{trick}: {message}");
-        assert!(message.contains(said), "{trick}: {message}");
+        assert!(message.contains(message_part), "{trick}: {message}");
         let item = items.show("letters", "h").await.unwrap();
         assert_eq!(item.state, ItemState::NeedsAttention, "{trick}");
         let open = items.escalations(None, 10).await.unwrap();
@@ -97,12 +97,12 @@ async fn a_hostile_script_fails_as_a_mistake_and_its_item_comes_before_a_person(
 /// Proves I-10, I-14: outside of any item, such a script leads to an escalation of the run.
 #[tokio::test]
 async fn a_hostile_script_outside_of_items_comes_before_a_person_as_a_run() {
-    for (trick, said) in HOSTILE {
+    for (trick, message_part) in HOSTILE {
         let world = World::opaque();
         let items = guarded(&world);
         let (class, next, message) = failed(drive(&items, trick).await);
         assert_eq!((class, next.as_str()), (Class::Logic, "escalate"), "{trick}: {message}");
-        assert!(message.contains(said), "{trick}: {message}");
+        assert!(message.contains(message_part), "{trick}: {message}");
         let open = items.escalations(None, 10).await.unwrap();
         assert_eq!(open.len(), 1, "{trick}");
         assert!(open[0].item.is_none() && open[0].run.is_some(), "{trick}");

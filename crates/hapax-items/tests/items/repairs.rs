@@ -79,10 +79,10 @@ impl Sink for Deaf {
 }
 
 /// The payloads of the events in the outbox.
-async fn told(items: &Items) -> Vec<String> {
+async fn events(items: &Items) -> Vec<String> {
     let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
     let records = items.hapax().records(filter).await.expect("records");
-    records.iter().map(|told| told.record.event.payload.as_str().to_owned()).collect()
+    records.iter().map(|entry| entry.record.event.payload.as_str().to_owned()).collect()
 }
 
 const FAULTY: &str = r#"
@@ -131,7 +131,7 @@ async fn a_sound_repair_is_used_at_once() {
 }
 
 /// Proves I-11: a repair that builds item ids or subkeys otherwise, uses another tool, cannot be
-/// read, or fails again is refused; the maintainer is told why, until the budget is spent and a
+/// read, or fails again is refused; the maintainer learns why, until the budget is spent and a
 /// person is asked.
 #[tokio::test]
 async fn an_unsound_repair_is_refused_and_the_budget_ends_the_loop() {
@@ -259,7 +259,7 @@ async fn a_mutation_on_a_done_item_goes_to_repair_and_then_to_a_person() {
             false => ItemState::Done,
         };
         assert_eq!(ended.is_err(), skipped);
-        let before = told(&items).await.len();
+        let before = events(&items).await.len();
 
         let careless = r#"await withItem("a", "Delivery", async () => mail.send({ to: "ada" }));"#;
         let (class, next, message) = failed(drive(&items, careless).await);
@@ -269,10 +269,10 @@ async fn a_mutation_on_a_done_item_goes_to_repair_and_then_to_a_person() {
         assert_eq!(open.len(), 1, "{skipped}");
         assert!(open[0].item.is_none() && open[0].run.is_some());
         assert!(open[0].reason.contains("could not be repaired"), "{}", open[0].reason);
-        let told = told(&items).await;
-        assert_eq!(told.len(), before + 1);
-        let told = told.iter().find(|told| told.contains("could not be repaired")).unwrap();
-        assert!(told.contains(&open[0].key.to_string()) && told.contains("try-again"), "{told}");
+        let events = events(&items).await;
+        assert_eq!(events.len(), before + 1);
+        let event = events.iter().find(|event| event.contains("could not be repaired")).unwrap();
+        assert!(event.contains(&open[0].key.to_string()) && event.contains("try-again"), "{event}");
         assert_eq!(items.show("letters", "a").await.unwrap().state, state);
         assert_eq!(world.done().len(), usize::from(!skipped));
     }
@@ -283,8 +283,8 @@ async fn a_mutation_on_a_done_item_goes_to_repair_and_then_to_a_person() {
 #[tokio::test]
 async fn a_repair_that_cannot_be_judged_waits_with_the_items_it_may_concern() {
     let world = World::opaque();
-    let asks = format!("await mail.inbox({{ all: true }});{}", mended());
-    let (items, _) = maintained(&world, &[answer(&asks, "safe")]);
+    let changed_read = format!("await mail.inbox({{ all: true }});{}", mended());
+    let (items, _) = maintained(&world, &[answer(&changed_read, "safe")]);
     let items = listened(items).await;
     let waits = run(&items).await;
     assert!(matches!(waits, Err(Error::Attention { .. })), "{waits:?}");
@@ -300,10 +300,10 @@ async fn a_repair_that_cannot_be_judged_waits_with_the_items_it_may_concern() {
     assert_eq!((repair.impactful, radius), (false, vec!["letter-a".into(), "letter-b".into()]));
     let again = items.drive("letters", None).await;
     assert!(matches!(again, Err(Error::Attention { .. })), "{again:?}");
-    let told = told(&items).await;
-    assert_eq!(told.len(), 1, "once");
+    let events = events(&items).await;
+    assert_eq!(events.len(), 1, "once");
     for part in ["a repair waits for approval", "\"1.1\"", "approve", &held.attempt.to_string()] {
-        assert!(told[0].contains(part), "{part}: {}", told[0]);
+        assert!(events[0].contains(part), "{part}: {}", events[0]);
     }
 }
 
@@ -344,7 +344,7 @@ async fn a_repair_is_tried_against_what_is_recorded() {
         mended().replace(what, by)
     };
     let (refused, held) = (VersionStatus::Refused, VersionStatus::Held);
-    for (proposal, standing, why) in [
+    for (proposal, status, why) in [
         (
             replaced("to: id,", "to: `${id}@example.org`,"),
             refused,
@@ -387,9 +387,9 @@ async fn a_repair_is_tried_against_what_is_recorded() {
         let (items, _) = maintained_within(&world, &[answer(&proposal, "safe")], once);
         assert!(run(&items).await.is_err());
         let newest = newest(&items).await;
-        let said = newest.reason.unwrap_or_default();
-        assert_eq!(newest.standing, standing, "{said}");
-        assert!(said.contains(why), "{said}, not: {why}");
+        let reason = newest.reason.unwrap_or_default();
+        assert_eq!(newest.standing, status, "{reason}");
+        assert!(reason.contains(why), "{reason}, not: {why}");
         assert_eq!(world.done().len(), 2, "a trial changes nothing");
     }
 }
@@ -410,9 +410,9 @@ async fn a_trial_does_not_wait_for_a_comparison() {
     assert!(run(&items).await.is_err());
     assert!(began.elapsed() < std::time::Duration::from_secs(30));
     let newest = newest(&items).await;
-    let said = newest.reason.unwrap_or_default();
-    assert_eq!(newest.standing, VersionStatus::Refused, "{said}");
-    assert!(said.contains("with another payload"), "{said}");
+    let reason = newest.reason.unwrap_or_default();
+    assert_eq!(newest.standing, VersionStatus::Refused, "{reason}");
+    assert!(reason.contains("with another payload"), "{reason}");
 }
 
 /// Proves I-10: the costs of maintainers are added up and end the loop; costs from before the time
@@ -456,13 +456,13 @@ async fn a_run_that_failed_is_told_through_the_outbox() {
     let items = listened(crate::world::items(&world)).await;
     failed(drive(&items, "await mail.send({ to: 'ada' });").await);
     assert!(items.drive("letters", None).await.is_err());
-    let told = told(&items).await;
-    assert_eq!(told.len(), 1, "once");
+    let events = events(&items).await;
+    assert_eq!(events.len(), 1, "once");
     let run = items.escalations(None, 9).await.unwrap().remove(0);
     for part in ["outside of any item", "\"letters\"", "try-again", "skip", &run.key.to_string()] {
-        assert!(told[0].contains(part), "{part}: {}", told[0]);
+        assert!(events[0].contains(part), "{part}: {}", events[0]);
     }
-    assert!(!told[0].contains("\"item\""), "{}", told[0]);
+    assert!(!events[0].contains("\"item\""), "{}", events[0]);
 }
 
 /// Proves I-11: the items that a held repair may concern are counted when it is shown, because the

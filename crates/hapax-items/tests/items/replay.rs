@@ -10,7 +10,7 @@ use hapax_items::{Class, Difference, Error, ItemState, Items, MutationState, Ver
 
 use crate::world::{Next, ONE, World, drive, failed, items, items_on};
 
-/// Proves I-1: items come one after the other, also if they are asked for at the same time, and the
+/// Proves I-1: items come one after the other, also if they are requested at the same time, and the
 /// handler runs each time.
 #[tokio::test]
 async fn items_are_worked_on_one_at_a_time_and_once() {
@@ -72,7 +72,7 @@ async fn a_done_item_changes_nothing_any_more() {
 }
 
 /// Proves I-3: the same change twice is a mistake that names the way out. With subkeys both happen,
-/// and a new attempt that a person asked for uses no result of an earlier one.
+/// and a new attempt that a person requested uses no result of an earlier one.
 #[tokio::test]
 async fn two_of_the_same_are_told_apart_by_a_subkey() {
     let world = World::opaque();
@@ -154,7 +154,7 @@ async fn a_retry_goes_on_where_the_run_before_stopped() {
     assert_eq!(item.state, ItemState::Done);
     let record = items.hapax().show(item.key).await.unwrap().unwrap();
     let hapax::State::Succeeded(outcome) = record.state else { panic!("{record:?}") };
-    assert_eq!(outcome.body(), Some(&b"[1,2,3]"[..]), "the first one was told again");
+    assert_eq!(outcome.body(), Some(&b"[1,2,3]"[..]), "the first answer was replayed");
     let mutations = items.mutations(item.key, 1).await.unwrap();
     let states: Vec<_> = mutations.iter().map(|m| (m.state, m.attempts)).collect();
     assert_eq!(
@@ -163,7 +163,7 @@ async fn a_retry_goes_on_where_the_run_before_stopped() {
     );
 }
 
-/// Proves I-4, I-6: the payload that is asked for is compared with the one that was applied; a
+/// Proves I-4, I-6: the requested payload is compared with the one that was applied; a
 /// mutation is never applied again.
 #[tokio::test]
 async fn another_payload_is_judged_by_the_tool() {
@@ -280,12 +280,12 @@ async fn a_workflow_has_one_run_at_a_time() {
     here.publish("letters", ONE, "ada").await.unwrap();
     let begun = Arc::new(tokio::sync::Notify::new());
     let go_on = Arc::new(tokio::sync::Notify::new());
-    let (told, waits) = (begun.clone(), go_on.clone());
+    let (started, waits) = (begun.clone(), go_on.clone());
     let first = tokio::spawn({
         let here = here.clone();
         async move {
             let work = |_| async move {
-                told.notify_one();
+                started.notify_one();
                 waits.notified().await;
                 Ok::<_, String>(())
             };

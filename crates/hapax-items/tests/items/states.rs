@@ -40,11 +40,11 @@ fn begun(safety: Safety) -> Effect {
     claim(NOW, None, &ask(1, safety), FENCE).1.expect("granted").effect
 }
 
-fn told(effect: &Effect, report: Report) -> Option<Change> {
+fn settled(effect: &Effect, report: Report) -> Option<Change> {
     settle(NOW, Some(effect), (effect.attempt, Some(effect.fence)), &report, None).1
 }
 
-fn said(effect: &Effect, resolution: Resolution) -> Option<Change> {
+fn resolved(effect: &Effect, resolution: Resolution) -> Option<Change> {
     resolve(NOW, Some(effect), effect.seen(), &resolution, "why").1
 }
 
@@ -66,28 +66,28 @@ const CLAIMED: fn(&Effect) -> Option<Change> =
 
 const ITEM: [Event; 8] = [
     ("a run takes it up", CLAIMED),
-    ("its handler ends", |effect| told(effect, Report::Succeeded(ok()))),
-    ("its handler fails", |effect| told(effect, Report::Failed(why()))),
-    ("it comes before a person", |effect| told(effect, Report::Partial(why()))),
+    ("its handler ends", |effect| settled(effect, Report::Succeeded(ok()))),
+    ("its handler fails", |effect| settled(effect, Report::Failed(why()))),
+    ("it comes before a person", |effect| settled(effect, Report::Partial(why()))),
     ("its process dies", |effect| expire(NOW, effect, "gone")),
-    ("a person: go on", |effect| said(effect, Resolution::DidNotHappen)),
-    ("a person: skip", |effect| said(effect, Resolution::Skip)),
+    ("a person: go on", |effect| resolved(effect, Resolution::DidNotHappen)),
+    ("a person: skip", |effect| resolved(effect, Resolution::Skip)),
     ("a person: reprocess", |effect| reset(NOW, Some(effect), effect.seen(), "why").1),
 ];
 
 const MUTATION: [Event; 12] = [
     ("it is asked for", CLAIMED),
-    ("the tool: applied", |effect| told(effect, Report::Succeeded(ok()))),
-    ("the tool: not done", |effect| told(effect, Report::Failed(why()))),
-    ("the tool: cannot tell", |effect| told(effect, Report::Ambiguous(why()))),
+    ("the tool: applied", |effect| settled(effect, Report::Succeeded(ok()))),
+    ("the tool: not done", |effect| settled(effect, Report::Failed(why()))),
+    ("the tool: cannot tell", |effect| settled(effect, Report::Ambiguous(why()))),
     ("its process dies", |effect| expire(NOW, effect, "gone")),
     ("a look: it is there", |effect| found(effect, Finding::Happened(ok()))),
     ("a look: it is not there", |effect| found(effect, Finding::NotFound)),
     ("a look: cannot tell", |effect| found(effect, Finding::CannotTell(why()))),
-    ("a person: happened", |effect| said(effect, Resolution::Happened(ok()))),
-    ("a person: did not happen", |effect| said(effect, Resolution::DidNotHappen)),
-    ("a person: try again", |effect| said(effect, Resolution::AskAgain)),
-    ("a person: skip, reprocess", |effect| said(effect, Resolution::Skip)),
+    ("a person: happened", |effect| resolved(effect, Resolution::Happened(ok()))),
+    ("a person: did not happen", |effect| resolved(effect, Resolution::DidNotHappen)),
+    ("a person: try again", |effect| resolved(effect, Resolution::AskAgain)),
+    ("a person: skip, reprocess", |effect| resolved(effect, Resolution::Skip)),
 ];
 
 /// A table of the events that change one of these states.
@@ -113,14 +113,14 @@ fn after(effect: &Effect, happen: impl Fn(&Effect) -> Option<Change>) -> Effect 
 #[test]
 fn the_state_machine_of_items() {
     let processing = begun(Safety::Transactional);
-    let asked = after(&processing, |effect| told(effect, Report::Partial(why())));
+    let escalated = after(&processing, |effect| settled(effect, Report::Partial(why())));
     let states = [
         processing.clone(),
-        after(&processing, |effect| told(effect, Report::Succeeded(ok()))),
-        after(&processing, |effect| told(effect, Report::Failed(why()))),
-        asked.clone(),
-        after(&asked, |effect| said(effect, Resolution::Skip)),
-        after(&asked, |effect| reset(NOW, Some(effect), effect.seen(), "why").1),
+        after(&processing, |effect| settled(effect, Report::Succeeded(ok()))),
+        after(&processing, |effect| settled(effect, Report::Failed(why()))),
+        escalated.clone(),
+        after(&escalated, |effect| resolved(effect, Resolution::Skip)),
+        after(&escalated, |effect| reset(NOW, Some(effect), effect.seen(), "why").1),
     ];
     let name = |effect: &Effect| {
         let state = ItemState::of(effect.state.name(), false).as_str();
@@ -165,10 +165,10 @@ fn the_state_machine_of_mutations() {
         let in_flight = begun(safety);
         let mut states = vec![
             in_flight.clone(),
-            after(&in_flight, |effect| told(effect, Report::Succeeded(ok()))),
-            after(&in_flight, |effect| told(effect, Report::Failed(why()))),
+            after(&in_flight, |effect| settled(effect, Report::Succeeded(ok()))),
+            after(&in_flight, |effect| settled(effect, Report::Failed(why()))),
         ];
-        let unknown = after(&in_flight, |effect| told(effect, Report::Ambiguous(why())));
+        let unknown = after(&in_flight, |effect| settled(effect, Report::Ambiguous(why())));
         if let State::Unknown { reason, since, .. } = &unknown.state {
             let (reason, since) = (reason.clone(), *since);
             let state = State::Unknown { reason, since, tries: MAX_TRIES - 1 };

@@ -14,23 +14,23 @@ fn happened() -> Finding {
     Finding::Happened(hapax::Outcome::from("{\"nth\":1}"))
 }
 
-fn nobody_knows() -> Finding {
+fn no_answer() -> Finding {
     Finding::CannotTell("no answer".into())
 }
 
-/// Proves I-6, I-8: a lookup looks for the payload that was sent and not for the one that is asked
-/// for now, and another payload is not taken for it.
+/// Proves I-6, I-8: a lookup looks for the payload that was sent and not for the one that is
+/// requested now, and another payload is not taken for it.
 #[tokio::test]
 async fn a_sent_mutation_is_looked_up() {
     let world = World::reconcilable();
     let items = items(&world);
     world.next([Next::HappenAnd(Class::Indeterminate)]);
-    world.finds([nobody_knows(), happened()]);
+    world.finds([no_answer(), happened()]);
     let (_, next, _) = failed(drive(&items, ONE).await);
     assert_eq!(next, "reconcile");
     let (class, next, message) = failed(drive(&items, &ONE.replace("hello", "goodbye")).await);
     assert_eq!((class, next.as_str()), (Class::Precondition, "escalate"), "{message}");
-    assert_eq!(world.sought(), [r#"{"text":"hello"}"#, r#"{"text":"hello"}"#]);
+    assert_eq!(world.lookups(), [r#"{"text":"hello"}"#, r#"{"text":"hello"}"#]);
     assert_eq!(world.done(), [r#"ada: {"text":"hello"}"#]);
 }
 
@@ -41,7 +41,7 @@ async fn a_second_unknown_outcome_is_looked_for() {
     let items = items(&world);
     let unknown = Class::Indeterminate;
     world.next([Next::Fail(unknown), Next::HappenAnd(unknown)]);
-    world.finds([nobody_knows(), Finding::NotFound, happened()]);
+    world.finds([no_answer(), Finding::NotFound, happened()]);
     let (_, next, _) = failed(drive(&items, ONE).await);
     assert_eq!(next, "reconcile");
     assert_eq!(drive(&items, ONE).await.unwrap(), 1);
@@ -54,7 +54,7 @@ async fn an_item_begun_anew_leaves_nothing_to_look_up() {
     let world = World::reconcilable();
     let items = items(&world);
     world.next([Next::Fail(Class::Indeterminate)]);
-    world.finds([nobody_knows()]);
+    world.finds([no_answer()]);
     failed(drive(&items, ONE).await);
     let item = items.show("letters", "a").await.unwrap();
     items.reprocess("letters", "a", item.judged, ("grace", "anew")).await.unwrap();
@@ -70,7 +70,7 @@ fn another_way() -> [String; 2] {
 }
 
 /// Proves I-8: an item is not done while the outcome of one of its mutations is unknown, also if
-/// its handler takes another path and does not ask for it again. A person is asked.
+/// its handler takes another path and does not request it again. A person is asked.
 #[tokio::test]
 async fn a_mutation_that_a_later_run_does_not_repeat_stays_unknown() {
     let world = World::reconcilable();
@@ -106,7 +106,7 @@ async fn a_mutation_that_a_later_run_does_not_repeat_is_looked_up() {
     let items = items(&world);
     let [first, second] = another_way();
     world.next([Next::HappenAnd(Class::Indeterminate)]);
-    world.finds([nobody_knows(), happened()]);
+    world.finds([no_answer(), happened()]);
     failed(drive(&items, &first).await);
     assert_eq!(drive(&items, &second).await.unwrap(), 1);
     let item = items.show("letters", "a").await.unwrap();
@@ -210,8 +210,8 @@ async fn an_item_that_is_worked_on_is_not_begun_anew() {
     let item = items.show("letters", "a").await.unwrap();
     let refused = items.reprocess("letters", "a", item.judged, ("grace", "anew")).await;
     assert!(matches!(refused, Err(Error::Running { .. })), "{refused:?}");
-    let left = &items.mutations(item.key, 1).await.unwrap()[0];
-    assert_eq!(left.state, MutationState::NeedsReconcile, "as it was");
+    let unfinished = &items.mutations(item.key, 1).await.unwrap()[0];
+    assert_eq!(unfinished.state, MutationState::NeedsReconcile, "as it was");
     gate.wait().await;
     failed(run.await.unwrap());
 }

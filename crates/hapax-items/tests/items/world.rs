@@ -99,7 +99,7 @@ impl World {
     }
 
     /// The payloads that were looked for, in order.
-    pub(crate) fn sought(&self) -> Vec<String> {
+    pub(crate) fn lookups(&self) -> Vec<String> {
         self.lock().looks.clone()
     }
 }

@@ -88,7 +88,7 @@ fn function(
     let name = head.get(1).or_else(|| head.get(2))?;
     key_name(name.as_str())?;
     let body = lines.block(nth, WINDOW);
-    // A hit inside the function says it better.
+    // A hit inside the function is more exact.
     if body.iter().any(|(nth, _)| hits.iter().any(|hit| hit.line == nth + 1)) {
         return None;
     }

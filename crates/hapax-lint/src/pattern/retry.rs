@@ -94,8 +94,10 @@ fn retries(lines: &Lines<'_>, nth: usize, head: Line<'_>, patterns: &Patterns) -
         return false;
     }
     let well = body.iter().any(|(nth, line)| {
-        let asked = WELL.is_match(line.text) || counts && WELL_BY_STATUS.is_match(line.text);
-        asked && (SHORT_LEAVES.is_match(line.text) || is_left(&lines.block(*nth, BODY)))
+        let checks_success =
+            WELL.is_match(line.text) || counts && WELL_BY_STATUS.is_match(line.text);
+        checks_success
+            && (SHORT_LEAVES.is_match(line.text) || leaves_loop(&lines.block(*nth, BODY)))
     });
     let round =
         body.iter().any(|(nth, line)| FAILED.is_match(line.text) && goes_round(lines, *nth));
@@ -118,11 +120,11 @@ fn goes_round(lines: &Lines<'_>, nth: usize) -> bool {
         let after = lines.lines[nth].text.rsplit([':', '{', '>']).next().unwrap_or_default();
         return !LEAVES.is_match(after.trim());
     }
-    !is_left(&block)
+    !leaves_loop(&block)
 }
 
 /// Whether a block's last statement leaves the loop.
-fn is_left(block: &[(usize, Line<'_>)]) -> bool {
+fn leaves_loop(block: &[(usize, Line<'_>)]) -> bool {
     let shallow = block.iter().map(|(_, line)| line.indent).min();
     let last = block.iter().rev().find(|(_, line)| Some(line.indent) == shallow);
     last.is_some_and(|(_, line)| LEAVES.is_match(line.code()))
@@ -135,5 +137,7 @@ fn success_leaves(body: &[(usize, Line<'_>)], call: usize) -> bool {
     // A line with less indentation is in another block: that of `except`, say.
     let beside = after.take_while(|line| line.indent >= made.indent);
     let mut beside = beside.filter(|line| line.indent == made.indent);
-    LEAVES.is_match(made.code()) || beside.any(|line| LEAVES.is_match(line.code())) || is_left(body)
+    LEAVES.is_match(made.code())
+        || beside.any(|line| LEAVES.is_match(line.code()))
+        || leaves_loop(body)
 }

@@ -39,7 +39,7 @@ static COUNTS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a fixed pattern")
 });
 
-/// A declaration that lives longer than a call, as far as its line tells.
+/// A declaration that lives longer than a call, as far as its line shows.
 static LONG: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"^(?:\S|\s+(?:self\.|this\.|@|private\b|public\b|protected\b|internal\b|static\b|readonly\b|final\b|export\b|lateinit\b))";
     Regex::new(pattern).expect("a fixed pattern")

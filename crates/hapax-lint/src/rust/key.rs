@@ -27,7 +27,7 @@ const CARRIERS: &str = "\
     encode hex base64 b64 string str from into new format prefix short truncate concat join utf8 \
     fold map update chain or";
 
-/// First words of methods whose result says little of their receiver.
+/// First words of methods whose result reveals little of their receiver.
 const DROPPERS: &str = "len is eq ne cmp contains starts ends verify elapsed get";
 
 /// Names too common to stand for one function of the file.
@@ -89,11 +89,11 @@ impl<'a> Keys<'a> {
         let before = (std::mem::take(&mut self.locals), self.returned.take(), self.hits.len());
         self.visit_block(block);
         let made = self.tail(block).or(self.returned.take());
-        // A hit inside the function says it better.
+        // A hit inside the function is more exact.
         let inside = self.hits.len() > before.2;
         let found = inside || self.judge(&name.to_string(), name.span(), made.as_ref());
-        let telling = !found && !listed(COMMON, &name.to_string());
-        if let Some(made) = made.filter(|_| telling) {
+        let is_specific = !found && !listed(COMMON, &name.to_string());
+        if let Some(made) = made.filter(|_| is_specific) {
             let made = match made {
                 Origin::Hashed(_) => Origin::Hashed(name.to_string()),
                 Origin::ByChance(_) => Origin::ByChance(name.to_string()),

@@ -129,7 +129,7 @@ impl<'a> Visit<'a> for Stores<'a> {
                 Some(name) if store_name(&name.to_string(), Lives::Long) => {
                     self.judge(name, Lives::Long, container);
                 }
-                // A map in an `IdempotencyStore` needs no telling name.
+                // A map in an `IdempotencyStore` needs no specific name.
                 name if store && container.is_some() => {
                     let name = name.as_ref().unwrap_or(&item.ident);
                     let why = format!("`{}` remembers what was done", item.ident);

@@ -117,7 +117,7 @@ fn digest(checksum: Option<&str>) -> Option<Json> {
     Some(Json::object([("sha256", Json::text(&names::sha256(checksum?)?))]))
 }
 
-/// Decodes either alphabet of base64, as the specification asks of readers.
+/// Decodes either alphabet of base64, as the specification requires of readers.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     BASE64.decode(text.as_bytes()).or_else(|_| BASE64URL.decode(text.as_bytes())).ok()
 }

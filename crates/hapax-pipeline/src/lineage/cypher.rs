@@ -105,7 +105,7 @@ pub fn statements(moment: &Moment) -> Vec<Statement> {
         statement(ATTRIBUTE, Json::object([id(), ("attributes", attributes(moment))])),
         statement(ACTOR, Json::object([id(), ("actors", actors.clone())])),
         statement(ATTRIBUTED, Json::object([("actors", actors)])),
-        statement(DOCUMENT, Json::object([id(), ("documents", told(moment))])),
+        statement(DOCUMENT, Json::object([id(), ("documents", documents_of(moment))])),
     ]
 }
 
@@ -195,7 +195,7 @@ fn actors(moment: &Moment, editions: &[Edition<'_>]) -> Json {
     Json::Array(actor.into_iter().collect())
 }
 
-fn told(moment: &Moment) -> Json {
+fn documents_of(moment: &Moment) -> Json {
     let documents = documents(&moment.run, moment.mark, made(moment).as_deref());
     let document = |(kind, name): &(&str, String)| {
         Json::object([("id", Json::text(name)), ("kind", Json::text(kind))])

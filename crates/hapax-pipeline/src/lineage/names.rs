@@ -95,7 +95,7 @@ fn slug(readable: &str, exact: &str) -> String {
 /// scheme, it is a file.
 pub(crate) fn location(uri: &str) -> String {
     let scheme = uri.split_once(':').map_or("", |(scheme, _)| scheme);
-    // One letter is a drive, and the prefix of a vocabulary is no scheme.
+    // One character is a drive, and the prefix of a vocabulary is no scheme.
     let good = scheme.len() > 1
         && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))

@@ -44,7 +44,7 @@ pub(super) fn spot(latitude: f64, longitude: f64) -> Option<LatLng> {
 pub(super) fn cover(shapes: &[Shape], finest: Resolution, most: usize) -> BTreeSet<CellIndex> {
     let mut fits = BTreeSet::new();
     for resolution in Resolution::range(Resolution::Zero, finest) {
-        let mut cover = Cover { cells: BTreeSet::new(), resolution, most, left: most * EFFORT };
+        let mut cover = Cover { cells: BTreeSet::new(), resolution, most, budget: most * EFFORT };
         if shapes.iter().try_for_each(|shape| cover.add(shape)).is_none() {
             break;
         }
@@ -58,7 +58,7 @@ struct Cover {
     cells: BTreeSet<CellIndex>,
     resolution: Resolution,
     most: usize,
-    left: usize,
+    budget: usize,
 }
 
 impl Cover {
@@ -96,7 +96,7 @@ impl Cover {
             }
             let radians = north.hypot(east).to_radians();
             let steps = (radians / self.resolution.edge_length_rads() * DENSITY).ceil().max(1.0);
-            self.left = self.left.checked_sub(steps as usize)?;
+            self.budget = self.budget.checked_sub(steps as usize)?;
             for step in 0..=steps as usize {
                 let part = step as f64 / steps;
                 let lng = from.lng() + east * part;

@@ -49,7 +49,8 @@ impl Mask {
         let runs = runs.filter(|run| run.iter().all(|(_, is_cell)| *is_cell));
         let runs: Vec<Vec<(Degrees, bool)>> = runs.map(<[_]>::to_vec).collect();
         let places = match header.is_some_and(|header| header.whole) {
-            // The names tell which columns are places. Only adjacent numbers may be another place.
+            // The names identify the columns that are places. Only adjacent numbers may be another
+            // place.
             true => runs,
             // A single run is left to the rules for text, which replace it as one place.
             false if runs.len() < 2 => Vec::new(),

@@ -270,7 +270,7 @@ fn planted() -> impl Strategy<Value = [(String, String); 2]> {
 }
 
 /// One way to write a place, as JSON.
-fn told() -> impl Strategy<Value = (String, Vec<String>)> {
+fn written_place() -> impl Strategy<Value = (String, Vec<String>)> {
     (planted(), 0..24).prop_map(|([(lat, lon), (lat2, lon2)], way)| {
         let json = match way {
             0 => format!(r#"{{"type":"Point","coordinates":[{lon},{lat}]}}"#),
@@ -325,7 +325,7 @@ fn payload() -> impl Strategy<Value = (String, Vec<String>)> {
         (0..100_u8).prop_map(|n| n.to_string()),
         "\"[a-z ]{0,12}\"",
     ];
-    let leaf = prop_oneof![plain.prop_map(|plain| (plain, Vec::new())), told()];
+    let leaf = prop_oneof![plain.prop_map(|plain| (plain, Vec::new())), written_place()];
     leaf.prop_recursive(4, 24, 4, |inner| {
         let names = prop::sample::subsequence(vec!["a", "note", "flat", "c~/d", "type"], 0..=4);
         let array = prop::collection::vec(inner.clone(), 0..4).prop_map(|items| {
@@ -354,13 +354,13 @@ proptest! {
         printed.push(mask_text(&text, resolution));
         printed.push(mask_text(&format!("it said: {text}\nat once {text}"), resolution));
         for printed in &printed {
-            let left = digits.iter().find(|digits| printed.contains(digits.as_str()));
-            prop_assert!(left.is_none(), "{left:?} is left of {text} in {printed}");
+            let leaked = digits.iter().find(|digits| printed.contains(digits.as_str()));
+            prop_assert!(leaked.is_none(), "{leaked:?} of {text} remains in {printed}");
         }
     }
 
-    /// Proves P-14: masking a masked value changes nothing, and its cells are no finer than was
-    /// asked.
+    /// Proves P-14: masking a masked value changes nothing, and its cells are no finer than
+    /// requested.
     #[test]
     fn masking_twice_is_masking_once((text, _) in payload(), resolution in 0_u8..=7) {
         let once = mask(&json(&text), resolution);

@@ -21,7 +21,7 @@ fn an_event_of_openlineage_says_what_was_read_and_what_was_made() {
 /// Proves P-7.
 #[test]
 fn only_a_run_that_happened_claims_outputs() {
-    let told = |moment: &Moment| {
+    let row = |moment: &Moment| {
         let event = openlineage::event(moment, PRODUCER);
         let text = |pointer: &str| event.pointer(pointer).and_then(Json::as_str).unwrap_or("-");
         let outputs = event.get("outputs").and_then(Json::as_array).unwrap().len();
@@ -42,18 +42,18 @@ fn only_a_run_that_happened_claims_outputs() {
         COMPLETE succeeded: 0 outputs, prov true, -
         COMPLETE succeeded: 1 outputs, prov true, -
     "#]]
-    .assert_eq(&moments().iter().map(told).collect::<String>());
+    .assert_eq(&moments().iter().map(row).collect::<String>());
 }
 
 /// Proves P-13 for lineage.
 #[test]
 fn whether_an_event_is_about_sovereignty_is_always_said() {
-    let said = |moment: &Moment| {
+    let label = |moment: &Moment| {
         let event = openlineage::event(moment, PRODUCER);
         event.pointer("/run/facets/hapax_governance/sovereignty_event").cloned()
     };
-    assert_eq!(said(&awkward()), Some(Json::Bool(true)));
-    assert!(moments().iter().all(|moment| said(moment) == Some(Json::Bool(false))));
+    assert_eq!(label(&awkward()), Some(Json::Bool(true)));
+    assert!(moments().iter().all(|moment| label(moment) == Some(Json::Bool(false))));
     let turtle = prov::turtle(&Completed::of(&awkward()).unwrap());
     assert!(turtle.contains(r#"hapax:sovereigntyEvent "true"^^xsd:boolean"#), "{turtle}");
 }

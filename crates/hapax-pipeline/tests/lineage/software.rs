@@ -81,6 +81,6 @@ fn environment() -> PathBuf {
 
 fn succeed(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&said));
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&text));
 }

@@ -46,7 +46,7 @@ fn has_place(text: &str) -> bool {
 }
 
 /// Replays an operation whose input is a breach by now. Returns the replay and the journal.
-async fn replays(breach: &str, asked: Operation) -> (replay::Replayed, Vec<Entry>) {
+async fn replays(breach: &str, request: Operation) -> (replay::Replayed, Vec<Entry>) {
     let directory = tempfile::tempdir().expect("a directory");
     let files = directory.path().join("files");
     std::fs::create_dir(&files).expect("a directory");
@@ -56,9 +56,9 @@ async fn replays(breach: &str, asked: Operation) -> (replay::Replayed, Vec<Entry
     let checksum = replay::checksum(&files.join("in.json"));
     let source = Source { name: "in.json".into(), uri: Some("in.json".into()), checksum };
     let program = vec!["true".to_owned()];
-    let asked = Operation { inputs: vec![source], program, ..asked };
+    let request = Operation { inputs: vec![source], program, ..request };
     let count = Count::default();
-    done(transactional(pipeline.operation(asked)), &count).await.expect("done");
+    done(transactional(pipeline.operation(request)), &count).await.expect("done");
     hapax.pass().await.expect("sealed");
     let now = Dataset { input_contract: Some(CONTRACT.into()), ..masked() };
     hapax.declare("sites", Some(now)).await.expect("declared");
@@ -73,10 +73,10 @@ async fn replays(breach: &str, asked: Operation) -> (replay::Replayed, Vec<Entry
 /// replayed, and nothing more is recorded of it.
 #[tokio::test]
 async fn an_operation_that_names_an_exact_place_is_not_replayed() {
-    let asked = Operation { task_id: PLACE.into(), ..justified("sites", 1) };
-    let (found, journal) = replays("{}", asked).await;
-    let said = found.divergences[0].actual.as_deref();
-    assert_eq!(said, Some("check: task_id: it names an exact place of a masked dataset"));
+    let request = Operation { task_id: PLACE.into(), ..justified("sites", 1) };
+    let (found, journal) = replays("{}", request).await;
+    let reason = found.divergences[0].actual.as_deref();
+    assert_eq!(reason, Some("check: task_id: it names an exact place of a masked dataset"));
     let noted = journal.iter().filter_map(|entry| entry.note.as_deref());
     assert_eq!(noted.filter(|note| has_place(note)).count(), 1, "the grant, before");
 }
@@ -86,8 +86,8 @@ async fn an_operation_that_names_an_exact_place_is_not_replayed() {
 async fn a_refused_replay_names_no_place() {
     for breach in BREACHES {
         let (found, journal) = replays(breach, justified("sites", 1)).await;
-        let said = found.divergences[0].actual.as_deref().expect("a guard");
-        assert!(said.starts_with("contract: inputs 0: /") && !has_place(said), "{said}");
+        let reason = found.divergences[0].actual.as_deref().expect("a guard");
+        assert!(reason.starts_with("contract: inputs 0: /") && !has_place(reason), "{reason}");
         let notes = journal.iter().filter_map(|entry| entry.note.as_deref());
         let refused: Vec<&str> = notes.filter(|note| note.contains("contract: ")).collect();
         assert!(!refused.is_empty() && !refused.iter().any(|note| has_place(note)), "{refused:?}");
@@ -98,8 +98,8 @@ async fn a_refused_replay_names_no_place() {
 /// can be masked.
 #[tokio::test]
 async fn a_panic_is_heard_by_the_hook_alone() {
-    let heard: Arc<Mutex<String>> = Arc::default();
-    let hook = heard.clone();
+    let hooked: Arc<Mutex<String>> = Arc::default();
+    let hook = hooked.clone();
     std::panic::set_hook(Box::new(move |panic| {
         hook.lock().expect("a lock").push_str(&panic.to_string());
     }));
@@ -108,12 +108,12 @@ async fn a_panic_is_heard_by_the_hook_alone() {
     let ledger = Ledger { hapax, directory, server: None };
     ledger.declare("sites", masked()).await;
     let pipeline = ledger.pipeline();
-    let asked = transactional(pipeline.operation(justified("sites", 1)));
-    let error = asked.run(|_| async { panic!("caved in at {PLACE}") }).await;
+    let builder = transactional(pipeline.operation(justified("sites", 1)));
+    let error = builder.run(|_| async { panic!("caved in at {PLACE}") }).await;
     let error = error.expect_err("no result").to_string();
     drop(std::panic::take_hook());
     assert!(error.contains("panicked") && !has_place(&error), "{error}");
-    assert!(heard.lock().expect("a lock").contains(PLACE));
+    assert!(hooked.lock().expect("a lock").contains(PLACE));
     ledger.hapax.close().await.expect("closed");
     assert!(!has_place(&ledger.bytes()));
 }
@@ -137,34 +137,35 @@ mod cases {
         let written = Dataset { output_contract: contract(), review: true, ..masked() };
         ledger.declare("written", written).await;
         let pipeline = ledger.pipeline();
-        let mut said = Vec::new();
+        let mut errors = Vec::new();
         for (nth, breach) in BREACHES.iter().enumerate() {
-            let asked = pipeline.operation(justified("read", nth)).input(json(breach));
-            said.push(done(asked, &Count::default()).await.expect_err("a breach").to_string());
+            let builder = pipeline.operation(justified("read", nth)).input(json(breach));
+            errors.push(done(builder, &Count::default()).await.expect_err("a breach").to_string());
             let operation = justified("read", nth + 10);
             let ask = Ask { operation, inputs: vec![json(breach)], ..Ask::default() };
             let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
             let permit = pipeline.permit(ask, attempt).await;
-            said.push(permit.expect_err("a breach").to_string());
+            errors.push(permit.expect_err("a breach").to_string());
 
             let made = || WorkResult::new("").document(json(breach));
-            let asked = pipeline.operation(justified("written", nth));
-            let unfit = asked.run(|_| async { Ok::<_, WorkError>(made()) }).await;
-            said.push(unfit.expect_err("a breach").to_string());
+            let builder = pipeline.operation(justified("written", nth));
+            let unfit = builder.run(|_| async { Ok::<_, WorkError>(made()) }).await;
+            errors.push(unfit.expect_err("a breach").to_string());
             partial(&ledger, justified("written", nth).key().expect("a key")).await;
             let ask = Ask { operation: justified("written", nth + 10), ..Ask::default() };
             let (key, permit) = pipeline.permit(ask, attempt).await.expect("granted");
-            let told = OperationReport::WorkResult(Box::new(made()));
-            said.push(pipeline.report(key, by(&permit), told).await.expect_err("no").to_string());
+            let report = OperationReport::WorkResult(Box::new(made()));
+            errors
+                .push(pipeline.report(key, by(&permit), report).await.expect_err("no").to_string());
             partial(&ledger, key).await;
         }
         for reviewed in review::list(&ledger.hapax, true, 100).await.expect("reviews") {
-            said.push(reviewed.reason);
+            errors.push(reviewed.reason);
         }
-        assert_eq!(said.len(), 4 * BREACHES.len() * 2);
-        for said in &said {
-            assert!(said.contains("puts 0: /") && said.contains(" breaks #/"), "{said}");
-            assert!(!has_place(said), "{said}");
+        assert_eq!(errors.len(), 4 * BREACHES.len() * 2);
+        for error in &errors {
+            assert!(error.contains("puts 0: /") && error.contains(" breaks #/"), "{error}");
+            assert!(!has_place(error), "{error}");
         }
         ledger.hapax.close().await.expect("closed");
         let bytes = ledger.bytes();
@@ -191,13 +192,13 @@ mod cases {
             }),
         ];
         for (field, set) in fields {
-            let mut asked = justified("sites", 1);
-            set(&mut asked);
+            let mut request = justified("sites", 1);
+            set(&mut request);
             let why = format!("{field}: it names an exact place of a masked dataset");
-            let error = done(pipeline.operation(asked.clone()), &Count::default()).await;
+            let error = done(pipeline.operation(request.clone()), &Count::default()).await;
             let error = error.expect_err("it may not be written");
-            assert!(matches!(&error, Error::Invalid(said) if *said == why), "{error}");
-            let ask = Ask { operation: asked, ..Ask::default() };
+            assert!(matches!(&error, Error::Invalid(reason) if *reason == why), "{error}");
+            let ask = Ask { operation: request, ..Ask::default() };
             let permit = pipeline.permit(ask, AttemptId::from_bytes([7; 16])).await;
             assert_eq!(permit.expect_err("nor over HTTP").to_string(), why);
         }
@@ -226,18 +227,21 @@ mod cases {
             (field, WorkResult::new("").event(event))
         });
         for (nth, (field, made)) in outputs.chain(events).enumerate() {
-            let asked = || justified("sites", nth + 10);
-            let unfit = pipeline.operation(asked());
+            let request = || justified("sites", nth + 10);
+            let unfit = pipeline.operation(request());
             let unfit = unfit.run(|_| async { Ok::<_, WorkError>(made.clone()) }).await;
             let unfit = unfit.expect_err("it may not be written").to_string();
             assert!(unfit.starts_with(&format!("refused: check: {field}: it names")), "{unfit}");
-            partial(&ledger, asked().key().expect("a key")).await;
+            partial(&ledger, request().key().expect("a key")).await;
         }
         // The declaration of the dataset is the operator's own.
         ledger.hapax.declare(PLACE, None).await.expect("dropped");
-        let told = ledger.moments().await;
-        let told: Vec<String> = told.iter().map(|moment| print(&moment.document())).collect();
-        assert!(told.len() > 10 && !told.iter().any(|told| has_place(told)), "{told:?}");
+        let moments = ledger.moments().await;
+        let moments: Vec<String> = moments.iter().map(|moment| print(&moment.document())).collect();
+        assert!(
+            moments.len() > 10 && !moments.iter().any(|moment| has_place(moment)),
+            "{moments:?}"
+        );
         let journal = ledger.journal().await;
         let noted = journal.iter().filter_map(|entry| entry.note.as_deref());
         assert!(!noted.into_iter().any(has_place));
@@ -261,8 +265,8 @@ mod cases {
             [("sites", vec!["8526e283fffffff".to_owned()]), ("flow", fine.clone())]
         {
             let made = WorkResult::new("").output(cells(dataset));
-            let asked = pipeline.operation(justified(dataset, 1));
-            let finished = asked.run(|_| async { Ok::<_, WorkError>(made.clone()) }).await;
+            let builder = pipeline.operation(justified(dataset, 1));
+            let finished = builder.run(|_| async { Ok::<_, WorkError>(made.clone()) }).await;
             let product = finished.expect("done").product;
             assert_eq!(settled(&product).outputs[0].cells, kept, "{dataset}");
         }
@@ -303,14 +307,14 @@ mod cases {
                 let made = WorkResult::new("").document(json(&wells));
                 (0..100).fold(made, |made, n| made.output(artifact(n)))
             };
-            let asked = pipeline.operation(justified("sites", nth));
-            let finished = asked.run(|_| async { Ok::<_, WorkError>(made()) }).await;
+            let builder = pipeline.operation(justified("sites", nth));
+            let finished = builder.run(|_| async { Ok::<_, WorkError>(made()) }).await;
             let finished = finished.expect("settled");
             let ask = Ask { operation: justified("sites", nth + 10), ..Ask::default() };
             let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
             let (key, permit) = pipeline.permit(ask, attempt).await.expect("granted");
-            let told = OperationReport::WorkResult(Box::new(made()));
-            let reported = pipeline.report(key, by(&permit), told).await.expect("settled");
+            let report = OperationReport::WorkResult(Box::new(made()));
+            let reported = pipeline.report(key, by(&permit), report).await.expect("settled");
             assert_eq!(reported, Some(hapax::remote::Settled::Recorded));
             let outputs = &settled(&finished.product).outputs;
             for output in outputs {
@@ -336,8 +340,8 @@ mod cases {
                 _ => None,
             });
             assert_eq!(&read.expect("a product").outputs, outputs);
-            let letter = moments.last().map(|moment| moment.document()).expect("a moment");
-            assert_eq!(Moment::read(&letter).as_ref(), moments.last());
+            let document = moments.last().map(|moment| moment.document()).expect("a moment");
+            assert_eq!(Moment::read(&document).as_ref(), moments.last());
         }
     }
 

@@ -32,8 +32,8 @@ async fn a_retry_fills_nothing_in() {
     let (pipeline, count) = (Pipeline::new(hapax), Count::default());
     let justification = Some("a survey".to_owned());
     let read = |text: &str| {
-        let asked = Operation { justification: justification.clone(), ..operation("dug", 1) };
-        pipeline.operation(asked).input(Json::parse(text.as_bytes()).expect("JSON"))
+        let request = Operation { justification: justification.clone(), ..operation("dug", 1) };
+        pipeline.operation(request).input(Json::parse(text.as_bytes()).expect("JSON"))
     };
     let gap = read(r#"{"depth":null}"#)
         .run(|_| async { Err::<WorkResult, _>(WorkError::not_done("no")) });
@@ -65,10 +65,10 @@ mod cases {
         ledger.declare("restricted", Dataset { restricted: true, ..Dataset::default() }).await;
         ledger.declare("agreed", Dataset { input_contract: contract, ..Dataset::default() }).await;
         let (pipeline, count) = (ledger.pipeline(), Count::default());
-        let refused = |asked| {
+        let refused = |builder| {
             let count = &count;
             async move {
-                match done(asked, count).await {
+                match done(builder, count).await {
                     Err(Error::Refused(refusal)) => refusal,
                     other => panic!("not refused: {other:?}"),
                 }
@@ -119,14 +119,14 @@ mod cases {
         ledger.hapax.configure(&outbox.guards(guards)).await.expect("configured");
         let unknown = ledger.pipeline();
         let exact = || Some("dug at 38.512347, -97.321234".to_owned());
-        let asked = Operation { justification: exact(), ..operation("nobody's", 1) };
-        let unknown = refused(unknown.operation(asked)).await;
+        let request = Operation { justification: exact(), ..operation("nobody's", 1) };
+        let unknown = refused(unknown.operation(request)).await;
         assert_eq!(unknown, Refusal::Unregistered);
         let last = ledger.journal().await.pop().and_then(|entry| entry.note);
         assert_eq!(last, Some(format!("refused: {unknown}")), "it is in the journal too");
-        let said = ledger.journal().await.into_iter().filter_map(|entry| entry.note);
+        let notes = ledger.journal().await.into_iter().filter_map(|entry| entry.note);
         assert!(
-            said.into_iter().all(|note| !note.contains("38.512347")),
+            notes.into_iter().all(|note| !note.contains("38.512347")),
             "with nothing but its key"
         );
     }
@@ -138,8 +138,8 @@ mod cases {
         ledger.declare("flow", Dataset { slo, ..Dataset::default() }).await;
         let (pipeline, count) = (ledger.pipeline(), Count::default());
         for nth in 0..2 {
-            let asked = transactional(pipeline.operation(operation("flow", nth)));
-            asked.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
+            let builder = transactional(pipeline.operation(operation("flow", nth)));
+            builder.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
             ledger.hapax.pass().await.expect("sealed");
         }
         for _ in 0..3 {
@@ -158,7 +158,7 @@ mod cases {
         assert_eq!(count.get(), 2);
     }
 
-    /// Proves P-13 and P-16: a refusal opens a review where the dataset asks for one. The operation
+    /// Proves P-13 and P-16: a refusal opens a review where the dataset requires one. The operation
     /// is not tried until a reviewer approves, and its guards hold after that.
     pub(super) async fn a_review_is_opened_and_decided_once(ledger: Arc<Ledger>) {
         let theirs = Dataset { masked: Some(5), review: true, ..Dataset::default() };
@@ -205,11 +205,11 @@ mod cases {
         assert!(matches!(decide(&again[0], true).await, hapax::Judged::Decided(_)));
         ask(Some("a survey")).await.expect("done");
         let about = ledger.moments().await.pop().expect("a moment").run.about;
-        review::open(hapax, &about, "asked afterwards").await.expect("asked");
-        ask(Some("a survey")).await.expect("what was done is told");
+        review::open(hapax, &about, "asked afterwards").await.expect("opened");
+        ask(Some("a survey")).await.expect("the recorded result");
         assert_eq!(count.get(), 1);
-        let asked = review::list(hapax, true, 10).await.expect("reviews");
-        assert!(matches!(decide(&asked[0], true).await, hapax::Judged::Decided(_)));
+        let reviews = review::list(hapax, true, 10).await.expect("reviews");
+        assert!(matches!(decide(&reviews[0], true).await, hapax::Judged::Decided(_)));
 
         let other = Operation { justification: None, ..operation("theirs", 2) };
         assert_eq!(refusal(done(pipeline.operation(other.clone()), &count).await), "care");
@@ -231,15 +231,18 @@ mod cases {
         let refused = async |result: Result<(), Error>| {
             assert!(matches!(&result, Err(Error::Refused(_))), "{result:?}");
             let journal = ledger.journal().await;
-            let told = |entry: &&Entry| {
+            let is_granted = |entry: &&Entry| {
                 let note = entry.note.as_deref().unwrap_or_default();
                 note.starts_with("refused: review: ")
             };
-            let last = journal.iter().rfind(told);
+            let last = journal.iter().rfind(is_granted);
             let granted = last.and_then(|last| {
                 journal.iter().find(|entry| entry.attempt == last.attempt && entry.id < last.id)
             });
-            (journal.iter().filter(told).count(), granted.and_then(|entry| entry.note.clone()))
+            (
+                journal.iter().filter(is_granted).count(),
+                granted.and_then(|entry| entry.note.clone()),
+            )
         };
         let ask = async || done(pipeline.operation(justified()), &count).await.map(drop);
         let care = done(pipeline.operation(operation("theirs", 1)), &count).await.map(drop);
@@ -260,7 +263,7 @@ mod cases {
         assert_eq!(refused(ask().await).await.0, 4);
         let last = ledger.journal().await.pop().and_then(|entry| entry.note);
         assert_eq!(last.as_deref(), Some("refused: review: a reviewer rejected it"));
-        assert_eq!(ledger.told().await, ["START", "FAIL"], "and lineage of what began only");
+        assert_eq!(ledger.run_changes().await, ["START", "FAIL"], "and lineage of what began only");
         assert_eq!(count.get(), 0);
     }
 
@@ -269,16 +272,17 @@ mod cases {
     pub(super) async fn a_person_may_have_somebody_asked(ledger: Arc<Ledger>) {
         ledger.declare("digs", Dataset { masked: Some(5), ..Dataset::default() }).await;
         let (pipeline, count, hapax) = (ledger.pipeline(), Count::default(), &ledger.hapax);
-        let asked = || Operation { justification: Some("a survey".into()), ..operation("digs", 1) };
-        let key = asked().key().expect("a key");
+        let request =
+            || Operation { justification: Some("a survey".into()), ..operation("digs", 1) };
+        let key = request().key().expect("a key");
         let escalate = async |note: &str| {
-            review::escalate(&pipeline, key, ("ann", note)).await.expect("asked")
+            review::escalate(&pipeline, key, ("ann", note)).await.expect("an answer")
         };
         assert_eq!(escalate("too early").await, None, "it has not begun");
-        let failing = transactional(pipeline.operation(asked()));
+        let failing = transactional(pipeline.operation(request()));
         failing.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");
-        let (review, standing) = escalate("is 38.512347, -97.321234 right?").await.expect("asked");
-        assert_eq!(standing, ReviewStatus::Pending);
+        let (review, status) = escalate("is 38.512347, -97.321234 right?").await.expect("a review");
+        assert_eq!(status, ReviewStatus::Pending);
         assert_eq!(
             escalate("and again").await,
             Some((review, ReviewStatus::Pending)),
@@ -289,19 +293,19 @@ mod cases {
         assert_eq!(open.asked_by.as_deref(), Some("ann"));
         assert!(open.reason.starts_with("is [h3:"), "{}", open.reason);
 
-        let again = done(transactional(pipeline.operation(asked())), &count).await;
+        let again = done(transactional(pipeline.operation(request())), &count).await;
         assert!(matches!(&again, Err(Error::Refused(Refusal::Review(_)))), "{again:?}");
         let deadline = Some(std::time::Duration::from_secs(60));
-        let client = Ask { operation: asked(), deadline, ..Ask::default() };
+        let client = Ask { operation: request(), deadline, ..Ask::default() };
         let attempt = hapax::AttemptId::from_bytes([7; 16]);
         let client = pipeline.permit(client, attempt).await;
         assert!(matches!(&client, Err(Error::Refused(Refusal::Review(_)))), "{client:?}");
         assert_eq!(count.get(), 0);
-        let fails = ledger.told().await.into_iter().filter(|word| *word == "FAIL").count();
+        let fails = ledger.run_changes().await.into_iter().filter(|word| *word == "FAIL").count();
         assert_eq!(fails, 3, "each is in the journal");
         let yes = ("ben", "it is");
         review::decide(&pipeline, review, open.attempt, true, yes).await.expect("judged");
-        done(transactional(pipeline.operation(asked())), &count).await.expect("done");
+        done(transactional(pipeline.operation(request())), &count).await.expect("done");
         assert_eq!(count.get(), 1);
     }
 
@@ -319,7 +323,7 @@ mod cases {
             }
         });
         let run = async || {
-            let asked = pipeline.operation(operation("flow", 1));
+            let builder = pipeline.operation(operation("flow", 1));
             let work = |work: Work| {
                 let at = count.add();
                 async move {
@@ -330,7 +334,7 @@ mod cases {
                     }
                 }
             };
-            asked.run(work).await
+            builder.run(work).await
         };
         let client = || {
             let deadline = Some(std::time::Duration::from_secs(60));
@@ -341,7 +345,7 @@ mod cases {
         let key = operation("flow", 1).key().expect("a key");
         let (review, _) = review::escalate(&pipeline, key, ("ann", "which half?"))
             .await
-            .expect("asked")
+            .expect("an answer")
             .expect("it was begun");
         for refused in [run().await.map(drop), client().await.map(drop)] {
             assert!(matches!(&refused, Err(Error::Refused(Refusal::Review(_)))), "{refused:?}");
@@ -382,8 +386,8 @@ mod cases {
         let (pipeline, count) = (ledger.pipeline(), Count::default());
         let json = |text: &str| hapax::json::Json::parse(text.as_bytes()).expect("JSON");
         let secret = || json(r#"{"depth":"4711 secret"}"#);
-        let refused = async |asked: OperationBuilder<'_>| {
-            let result = done(asked, &count).await;
+        let refused = async |builder: OperationBuilder<'_>| {
+            let result = done(builder, &count).await;
             assert!(matches!(result, Err(Error::Refused(_))), "{result:?}");
         };
         refused(pipeline.operation(operation("masked", 1)).input(secret())).await;
@@ -394,8 +398,8 @@ mod cases {
         refused(pipeline.operation(operation("agreed", 1)).input(secret())).await;
         let stale = pipeline.operation(operation("plain", 1));
         refused(stale.before("fresh", |_| async { Err("is old".to_owned()) })).await;
-        let asked = pipeline.operation(operation("makes", 1));
-        let unfit = asked.run(|work| async move {
+        let builder = pipeline.operation(operation("makes", 1));
+        let unfit = builder.run(|work| async move {
             work.undo_with("drop rows", "7").await?;
             Ok::<_, WorkError>(WorkResult::new("").document(json(r#"{"depth":"4711 secret"}"#)))
         });
@@ -415,8 +419,11 @@ mod cases {
         for (id, report) in [(2, Report::Failed as fn(String) -> Report), (3, Report::Released)] {
             let (key, permit) = client("plain", id).await.expect("granted");
             let hapax::remote::Permit::Granted(grant) = permit else { panic!("{permit:?}") };
-            let said = OperationReport::Otherwise(report("refused: care: not me".into()));
-            pipeline.report(key, (grant.attempt, grant.fence), said).await.expect("heard");
+            let own_report = OperationReport::Otherwise(report("refused: care: not me".into()));
+            pipeline
+                .report(key, (grant.attempt, grant.fence), own_report)
+                .await
+                .expect("an answer");
             let last = ledger.journal().await.pop().and_then(|entry| entry.note);
             assert_eq!(last.as_deref(), Some("reported: refused: care: not me"));
         }
@@ -434,11 +441,11 @@ mod cases {
         let mut fold = Refusals::default();
         let journal = ledger.journal().await;
         let refusals: Vec<Refused> = journal.iter().filter_map(|entry| fold.push(entry)).collect();
-        let told: Vec<_> =
+        let events: Vec<_> =
             refusals.iter().map(|one| (one.event, one.dataset_id.as_str(), one.guard)).collect();
         const OPERATION: &str = "operation_refused";
         assert_eq!(
-            told,
+            events,
             [
                 (OPERATION, "masked", "care"),
                 (OPERATION, "masked", "review"),

@@ -24,8 +24,8 @@ async fn an_operation_done_anew_emits_its_events_once() {
     hapax.configure(&outbox.expect("as it should be")).await.expect("configured");
     let (pipeline, tries) = (Pipeline::new(hapax.clone()), Count::default());
     let mut db = hapax.connection().expect("a connection");
-    let asked = transactional(pipeline.operation(operation("flow", 1)));
-    let run = asked.run(|work| {
+    let builder = transactional(pipeline.operation(operation("flow", 1)));
+    let run = builder.run(|work| {
         let settled = (|| {
             let tx = db.transaction()?;
             let made =
@@ -41,11 +41,11 @@ async fn an_operation_done_anew_emits_its_events_once() {
     });
     run.await.expect("done");
     assert_eq!(tries.get(), 2);
-    let told = hapax
+    let records = hapax
         .records(hapax::outbox::RecordFilter { limit: 10, ..Default::default() })
         .await
         .expect("records");
-    assert_eq!(told.len(), 1);
+    assert_eq!(records.len(), 1);
 }
 
 /// Proves P-7: a settle in the caller's own transaction skips no check. The contract is checked
@@ -70,21 +70,21 @@ async fn a_transaction_of_its_own_goes_past_no_check() {
         Ok::<_, WorkError>(made.clone())
     };
     let unfit = WorkResult::new("none").document(Json::parse(br#"{"none":0}"#).expect("JSON"));
-    let asked = transactional(pipeline.operation(operation("flow", 1)));
-    let refused = asked.run(|work| {
+    let builder = transactional(pipeline.operation(operation("flow", 1)));
+    let refused = builder.run(|work| {
         let settled = settle(work, &unfit);
         async { settled }
     });
     let refused = refused.await;
     assert!(matches!(refused, Err(Error::Refused(hapax::Refusal::Contract(_)))), "{refused:?}");
     let fit = WorkResult::new("7 rows").document(Json::parse(br#"{"rows":7}"#).expect("JSON"));
-    let asked = transactional(pipeline.operation(operation("flow", 2)));
-    let asked = asked.after("many", |_| async { Err("too few".to_owned()) });
-    let unchecked = asked.run(|work| {
+    let builder = transactional(pipeline.operation(operation("flow", 2)));
+    let builder = builder.after("many", |_| async { Err("too few".to_owned()) });
+    let unchecked = builder.run(|work| {
         let settled = settle(work, &fit);
         async { settled }
     });
-    let unchecked = unchecked.await.expect_err("it cannot be asked").to_string();
+    let unchecked = unchecked.await.expect_err("it cannot be checked").to_string();
     assert!(unchecked.contains("`after` checks"), "{unchecked}");
     let rows = db.query_row("SELECT count(*) FROM state", [], |row| row.get::<_, i64>(0));
     assert_eq!(rows.expect("a count"), 0);
@@ -114,9 +114,9 @@ mod cases {
         };
         let rows = || Json::parse(br#"{"rows": 7}"#).expect("as it should be");
         let run = || async {
-            let asked = pipeline.operation(operation("flow", 1)).input(rows());
-            let asked = asked.before("fresh", step("before")).after("complete", step("after"));
-            asked
+            let builder = pipeline.operation(operation("flow", 1)).input(rows());
+            let builder = builder.before("fresh", step("before")).after("complete", step("after"));
+            builder
                 .run(|work| {
                     steps.lock().expect("a lock").push("work");
                     assert_eq!(work.operation().version, "v1");
@@ -214,9 +214,9 @@ mod cases {
     /// claims an output.
     pub(super) async fn every_end_is_told(ledger: Arc<Ledger>) {
         let pipeline = ledger.pipeline();
-        let run = |nth, trouble: WorkError| {
-            let asked = pipeline.operation(operation(&format!("d{nth}"), nth));
-            async move { asked.run(|_| async { Err(trouble.clone()) }).await.expect_err("no result") }
+        let run = |nth, error: WorkError| {
+            let builder = pipeline.operation(operation(&format!("d{nth}"), nth));
+            async move { builder.run(|_| async { Err(error.clone()) }).await.expect_err("no result") }
         };
         run(1, WorkError::not_done("no")).await;
         run(2, WorkError::ambiguous("timeout")).await;
@@ -244,7 +244,7 @@ mod cases {
         let seen = ledger.hapax.seen(key, attempt).await.expect("a read");
         ledger.hapax.resolve(key, seen, happened, "ann", "looked").await.expect("decided");
         assert_eq!(
-            ledger.told().await,
+            ledger.run_changes().await,
             ["START", "FAIL", "START", "RUNNING", "ABORT", "START", "RUNNING", "COMPLETE"]
         );
         let moments = ledger.moments().await;
@@ -259,8 +259,8 @@ mod cases {
         use hapax::outbox::{Acks, Delivery, Outbox, Sink};
         struct Nowhere;
         impl Sink for Nowhere {
-            async fn send(&self, letters: &[Delivery], told: &Acks) {
-                (0..letters.len()).for_each(|nth| told.delivered(nth));
+            async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+                (0..deliveries.len()).for_each(|nth| acks.delivered(nth));
             }
         }
         let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
@@ -277,13 +277,13 @@ mod cases {
             made.publish("artifact_published")
         };
         for (nth, commits) in [(1, false), (1, true)] {
-            let asked = transactional(pipeline.operation(operation("flow", nth))).input(rows());
+            let builder = transactional(pipeline.operation(operation("flow", nth))).input(rows());
             let result = match &ledger.server {
                 None => {
                     let mut db = ledger.hapax.connection().expect("a connection");
                     db.execute_batch("CREATE TABLE IF NOT EXISTS state (n)")
                         .expect("as it should be");
-                    asked
+                    builder
                         .run(|work| {
                             let settled = (|| {
                                 let tx = db.transaction()?;
@@ -302,7 +302,7 @@ mod cases {
                 Some(server) => {
                     server.sql("postgres", "CREATE TABLE IF NOT EXISTS state (n int)");
                     let url = server.url("postgres");
-                    asked
+                    builder
                         .run(|work| {
                             let url = url.clone();
                             async move {

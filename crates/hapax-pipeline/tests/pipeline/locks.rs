@@ -23,11 +23,11 @@ async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -
     let runs = (0..100).map(|nth| {
         let (pipeline, dataset, intervals) = (pipeline.clone(), dataset(nth), intervals.clone());
         tokio::spawn(async move {
-            let mut asked = transactional(pipeline.operation(operation(&dataset, nth)));
+            let mut builder = transactional(pipeline.operation(operation(&dataset, nth)));
             if part {
-                asked = asked.part(nth.to_string());
+                builder = builder.part(nth.to_string());
             }
-            let run = asked.run(|_| {
+            let run = builder.run(|_| {
                 let intervals = intervals.clone();
                 async move {
                     let began = Instant::now();
@@ -50,7 +50,7 @@ async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -
 }
 
 /// Proves P-5, P-13 and P-19: a lock whose holder has an unknown outcome cannot be taken. That is
-/// counted, and escalated where the dataset says so.
+/// counted, and escalated where the dataset declares it.
 #[tokio::test]
 async fn a_lock_that_is_kept_is_counted_and_escalated() {
     let hapax = Hapax::builder().in_memory();
@@ -117,10 +117,10 @@ mod cases {
                 ..operation(dataset, nth)
             };
             let holder = tokio::spawn({
-                let (pipeline, entered, go, asked) =
+                let (pipeline, entered, go, request) =
                     (pipeline.clone(), entered.clone(), go.clone(), why(1));
                 async move {
-                    let run = transactional(pipeline.operation(asked)).run(|_| {
+                    let run = transactional(pipeline.operation(request)).run(|_| {
                         let (entered, go) = (entered.clone(), go.clone());
                         async move {
                             entered.notify_one();
@@ -134,8 +134,8 @@ mod cases {
             entered.notified().await;
             let count = Count::default();
             let other = tokio::spawn({
-                let (pipeline, asked, count) = (pipeline.clone(), why(2), count.clone());
-                async move { done(pipeline.operation(asked), &count).await }
+                let (pipeline, request, count) = (pipeline.clone(), why(2), count.clone());
+                async move { done(pipeline.operation(request), &count).await }
             });
             if policy != LockPolicy::Backoff {
                 let error = other.await.expect("no panic").expect_err("not done");
@@ -193,8 +193,8 @@ mod cases {
         let panics = tokio::spawn({
             let pipeline = pipeline.clone();
             async move {
-                let asked = transactional(pipeline.operation(operation("flow", 3)));
-                asked.run(|_| async { panic!("on purpose") }).await.map(drop)
+                let builder = transactional(pipeline.operation(operation("flow", 3)));
+                builder.run(|_| async { panic!("on purpose") }).await.map(drop)
             }
         });
         assert!(panics.await.is_err());

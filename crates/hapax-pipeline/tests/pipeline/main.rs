@@ -82,7 +82,7 @@ impl Ledger {
     }
 
     /// The changes of runs in the journal, a word each.
-    async fn told(&self) -> Vec<&'static str> {
+    async fn run_changes(&self) -> Vec<&'static str> {
         self.moments().await.iter().map(Moment::word).collect()
     }
 
@@ -162,8 +162,8 @@ impl Count {
 }
 
 /// Runs the operation with work that succeeds, and counts it.
-async fn done(asked: OperationBuilder<'_>, count: &Count) -> Result<Finished, Error> {
-    asked
+async fn done(builder: OperationBuilder<'_>, count: &Count) -> Result<Finished, Error> {
+    builder
         .run(|_| async {
             count.add();
             Ok::<_, WorkError>(WorkResult::new("7 rows"))
@@ -171,6 +171,6 @@ async fn done(asked: OperationBuilder<'_>, count: &Count) -> Result<Finished, Er
         .await
 }
 
-fn transactional(asked: OperationBuilder<'_>) -> OperationBuilder<'_> {
-    asked.with(|effect| effect.safety(Safety::Transactional))
+fn transactional(builder: OperationBuilder<'_>) -> OperationBuilder<'_> {
+    builder.with(|effect| effect.safety(Safety::Transactional))
 }

@@ -17,13 +17,13 @@ const PLANTED: [&str; 6] =
     ["38.512347", "97.321234", "37.912345", "98.454321", "39.023456", "96.187654"];
 
 #[derive(Clone, Default)]
-struct Shelf(Arc<Mutex<Vec<String>>>);
+struct Collector(Arc<Mutex<Vec<String>>>);
 
-impl Sink for Shelf {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        for (nth, letter) in letters.iter().enumerate() {
-            self.0.lock().expect("a lock").push(letter.record.event.payload.as_str().to_owned());
-            told.delivered(nth);
+impl Sink for Collector {
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        for (nth, delivery) in deliveries.iter().enumerate() {
+            self.0.lock().expect("a lock").push(delivery.record.event.payload.as_str().to_owned());
+            acks.delivered(nth);
         }
     }
 }
@@ -62,53 +62,60 @@ mod cases {
     use super::*;
 
     /// Texts about an operation by rollbacks, reconcilers and people.
-    async fn beside_the_lifecycle(ledger: &Ledger, trouble: &'static str, geojson: &'static str) {
+    async fn beside_the_lifecycle(
+        ledger: &Ledger,
+        exact_text: &'static str,
+        geojson: &'static str,
+    ) {
         let dug = Dataset { masked: Some(5), ..Dataset::default() };
         ledger.declare("dug", dug).await;
         let pipeline = ledger.pipeline();
         let justification = Some("a survey".to_owned());
-        let asked =
+        let request =
             |nth| Operation { justification: justification.clone(), ..operation("dug", nth) };
-        ledger.hapax.on_rollback("fill", move |_| async move { Err(Failure::not_done(trouble)) });
-        ledger.hapax.on_rollback("panic", move |_| async move { panic!("{trouble}") });
+        ledger
+            .hapax
+            .on_rollback("fill", move |_| async move { Err(Failure::not_done(exact_text)) });
+        ledger.hapax.on_rollback("panic", move |_| async move { panic!("{exact_text}") });
         for (nth, step) in [(1, "fill"), (2, "panic")] {
-            let partial = pipeline.operation(asked(nth)).run(|work| async move {
-                for exact in [trouble.as_bytes(), geojson.as_bytes(), &[0xff, 0xfe]] {
+            let partial = pipeline.operation(request(nth)).run(|work| async move {
+                for exact in [exact_text.as_bytes(), geojson.as_bytes(), &[0xff, 0xfe]] {
                     work.undo_with("fill", exact).await.expect_err("it may not be kept");
                 }
-                work.undo_with(trouble, "7").await.expect_err("nor may this");
+                work.undo_with(exact_text, "7").await.expect_err("nor may this");
                 work.undo_with(step, r#"{"hole":7}"#).await?;
-                Err::<WorkResult, _>(WorkError::partial(trouble))
+                Err::<WorkResult, _>(WorkError::partial(exact_text))
             });
             partial.await.expect_err("some of it");
-            let key = asked(nth).key().expect("a key");
+            let key = request(nth).key().expect("a key");
             let attempt = ledger.hapax.show(key).await.expect("a read").expect("one").attempt;
             let ours = ledger.pipeline();
             let undoing = tokio::spawn(async move { ours.roll_back(key, attempt).await });
             let undone = undoing.await.map(|undone| undone.expect_err("it fails").to_string());
             assert_eq!(undone.is_err(), step == "panic", "{undone:?}");
             assert!(undone.is_err() || undone.is_ok_and(|why| why.contains("[h3:")));
-            let again = pipeline.operation(asked(nth));
+            let again = pipeline.operation(request(nth));
             let error = again.run(|_| async { Ok::<_, WorkError>(WorkResult::new("")) }).await;
             let error = error.expect_err("it cannot be undone").to_string();
             assert!(!PLANTED.iter().any(|digits| error.contains(digits)), "{error}");
             let happened = hapax::Resolution::Happened(geojson.into());
             let judged = pipeline
-                .resolve(key, seen(ledger, key, attempt).await, happened, ("ann", trouble))
+                .resolve(key, seen(ledger, key, attempt).await, happened, ("ann", exact_text))
                 .await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
             for open in review::list(&ledger.hapax, true, 10).await.expect("reviews") {
-                let yes = review::decide(&pipeline, open.key, open.attempt, true, ("ann", trouble));
+                let yes =
+                    review::decide(&pipeline, open.key, open.attempt, true, ("ann", exact_text));
                 assert!(matches!(yes.await, Ok(hapax::Judged::Decided(_))));
             }
             let judged =
-                pipeline.reset(key, seen(ledger, key, attempt).await, ("ann", trouble)).await;
+                pipeline.reset(key, seen(ledger, key, attempt).await, ("ann", exact_text)).await;
             assert!(matches!(judged, Ok(hapax::Judged::Decided(_))), "{judged:?}");
         }
         // A reconciler's finding is masked too.
         let lost = || {
             let settling = hapax::Settling::TargetRefusesLate;
-            pipeline.operation(asked(3)).with(move |effect| {
+            pipeline.operation(request(3)).with(move |effect| {
                 let found = move |_| async move { hapax::Finding::Happened(geojson.into()) };
                 effect.safety(Safety::Reconcilable(settling)).reconcile(found)
             })
@@ -131,8 +138,8 @@ mod cases {
             retries: Retries { quick: 2, again: 1, base_ms: 1, cap_ms: 2 },
             ..Dataset::default()
         };
-        let shelf = Shelf::default();
-        let outbox = Outbox::new().sink("shelf", shelf.clone()).expect("as it should be");
+        let collector = Collector::default();
+        let outbox = Outbox::new().sink("shelf", collector.clone()).expect("as it should be");
         let outbox =
             outbox.route("*", "*", &["shelf"]).expect("as it should be").dataset("sites", sites);
         let dispatcher = ledger.hapax.dispatch(outbox).await.expect("a dispatcher");
@@ -149,7 +156,7 @@ mod cases {
             ..operation("sites", nth)
         };
         let geojson = r#"{"type":"Feature","geometry":{"type":"LineString","coordinates":[[-97.321234,38.512347],[-98.454321,37.912345]]},"properties":{"site_lat":39.023456,"site_lon":-96.187654,"note":"by 38.512347, -97.321234"}}"#;
-        let trouble = "the well at 38.512347, -97.321234 (POINT(-98.454321 37.912345)) caved in";
+        let exact_text = "the well at 38.512347, -97.321234 (POINT(-98.454321 37.912345)) caved in";
 
         let finished = pipeline
             .operation(why(1))
@@ -170,11 +177,11 @@ mod cases {
         let kept = String::from_utf8_lossy(finished.done.body().expect("kept")).into_owned();
         assert!(kept.contains("H3") || kept.contains("h3"), "{kept}");
         let panics = tokio::spawn({
-            let asked = why(6);
+            let request = why(6);
             let pipeline = pipeline.clone();
             async move {
-                transactional(pipeline.operation(asked))
-                    .run(|_| async move { panic!("{trouble}") })
+                transactional(pipeline.operation(request))
+                    .run(|_| async move { panic!("{exact_text}") })
                     .await
                     .map(drop)
             }
@@ -182,12 +189,12 @@ mod cases {
         let error = panics.await.expect("no panic gets through").expect_err("no result");
         assert!(error.to_string().contains("panicked"), "{error}");
         for (nth, failure) in [
-            (2, WorkError::not_done(trouble)),
-            (3, WorkError::transient(trouble)),
-            (4, WorkError::ambiguous(trouble)),
+            (2, WorkError::not_done(exact_text)),
+            (3, WorkError::transient(exact_text)),
+            (4, WorkError::ambiguous(exact_text)),
         ] {
-            let asked = pipeline.operation(Operation { dataset_id: "sites".into(), ..why(nth) });
-            asked.run(|_| async { Err(failure.clone()) }).await.expect_err("no result");
+            let builder = pipeline.operation(Operation { dataset_id: "sites".into(), ..why(nth) });
+            builder.run(|_| async { Err(failure.clone()) }).await.expect_err("no result");
         }
         // The stuck operation holds the lock. Skip it, so that a check can fail after the work too.
         let key = why(4).key().expect("a key");
@@ -206,35 +213,35 @@ mod cases {
         let contract = Some("true".to_owned());
         let named = Dataset { masked: Some(5), input_contract: contract, ..Dataset::default() };
         ledger.declare("named", named).await;
-        let asked = ledger.pipeline();
-        let asked = asked.operation(Operation { dataset_id: "named".into(), ..why(7) });
-        let refused = asked.unreadable("site_38.512347,-97.321234.csv");
+        let builder = ledger.pipeline();
+        let builder = builder.operation(Operation { dataset_id: "named".into(), ..why(7) });
+        let refused = builder.unreadable("site_38.512347,-97.321234.csv");
         refused
             .run(|_| async { Ok::<_, WorkError>(WorkResult::new("")) })
             .await
             .expect_err("no JSON");
-        let asked = ledger.pipeline();
-        let asked = asked.operation(Operation { dataset_id: "named".into(), ..why(8) });
-        let placed = asked.input(Json::parse(b"1").expect("JSON"));
+        let builder = ledger.pipeline();
+        let builder = builder.operation(Operation { dataset_id: "named".into(), ..why(8) });
+        let placed = builder.input(Json::parse(b"1").expect("JSON"));
         let placed = placed.after("check --at 38.512347,-97.321234", |_| async { Ok(()) });
         placed.run(|_| async { Ok::<_, WorkError>(WorkResult::new("")) }).await.expect("done");
         let checked = pipeline.operation(why(5));
-        let checked = checked.after("placed", move |_| async move { Err(trouble.to_owned()) });
+        let checked = checked.after("placed", move |_| async move { Err(exact_text.to_owned()) });
         checked
-            .run(|_| async { Ok::<_, WorkError>(WorkResult::new(trouble)) })
+            .run(|_| async { Ok::<_, WorkError>(WorkResult::new(exact_text)) })
             .await
             .expect_err("unfit");
 
-        beside_the_lifecycle(&ledger, trouble, geojson).await;
+        beside_the_lifecycle(&ledger, exact_text, geojson).await;
 
         ledger.hapax.pass().await.expect("sealed");
         let mut projector = Projector::new(&ledger.hapax).expect("a projector");
-        let told = projector.pass().await.expect("told");
-        assert_eq!((told.withheld, told.behind), (0, 0));
-        assert!(told.told >= 10, "{told:?}");
+        let projected = projector.pass().await.expect("a pass");
+        assert_eq!((projected.withheld, projected.behind), (0, 0));
+        assert!(projected.emitted >= 10, "{projected:?}");
         dispatcher.idle().await;
         dispatcher.stop().await.expect("stopped");
-        let events = shelf.0.lock().expect("a lock").join("\n");
+        let events = collector.0.lock().expect("a lock").join("\n");
         assert!(events.contains("surveyed") || events.contains("TK-NC"));
 
         let mut written = vec![("events", events), ("log", log.0.lock().expect("a lock").clone())];

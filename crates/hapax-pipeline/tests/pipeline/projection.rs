@@ -15,8 +15,8 @@ on_both! {
 pub(crate) struct Nowhere;
 
 impl Sink for Nowhere {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        (0..letters.len()).for_each(|nth| told.delivered(nth));
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        (0..deliveries.len()).for_each(|nth| acks.delivered(nth));
     }
 }
 
@@ -30,8 +30,8 @@ mod cases {
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
         ledger.hapax.configure(&outbox).await.expect("configured");
         let pipeline = ledger.pipeline();
-        let asked = transactional(pipeline.operation(operation("flow", 1)));
-        asked.run(|_| async { Ok(WorkResult::new("done")) }).await.expect("done");
+        let builder = transactional(pipeline.operation(operation("flow", 1)));
+        builder.run(|_| async { Ok(WorkResult::new("done")) }).await.expect("done");
         // The first batch, as a projector leaves it that is killed before it moves the cursor.
         let from = [("from", &0_u64.to_be_bytes()[..])];
         let batch = hapax::Key::derive("lineage.events.v1", &from).expect("as it should be");
@@ -41,7 +41,7 @@ mod cases {
         let meters: Arc<hapax_pipeline::Meters> = Arc::default();
         let projector = Projector::new(&ledger.hapax).expect("a projector");
         let mut projector = projector.counting(meters.clone(), "test");
-        assert_eq!(projector.pass().await.expect("a pass").told, 2);
+        assert_eq!(projector.pass().await.expect("a pass").emitted, 2);
         let counts = meters.counts();
         let [(meter, labels, count)] = &counts[..] else { panic!("{counts:?}") };
         assert_eq!((meter.name(), *count), ("kfm.lineage_rewrite_ops", 2));
@@ -61,8 +61,8 @@ mod cases {
             let invalid = matches!(&odd, Err(Error::Invalid(why)) if why.starts_with("version "));
             assert!(invalid, "{odd:?}");
         }
-        let asked = transactional(pipeline.operation(operation("flow", 1)));
-        asked.run(|_| async { Ok(WorkResult::new("done")) }).await.expect("done");
+        let builder = transactional(pipeline.operation(operation("flow", 1)));
+        builder.run(|_| async { Ok(WorkResult::new("done")) }).await.expect("done");
         let journal = ledger.journal().await;
         let about = journal[0].note.clone().expect("what it is about");
         let about = about.replace("\"v1\"", "\"v1\\u0001\"");
@@ -72,8 +72,8 @@ mod cases {
         done(pipeline.operation(operation("flow", 2)), &Count::default()).await.expect("done");
         while ledger.hapax.pass().await.expect("sealed").sealed > 0 {}
         let mut projector = Projector::new(&ledger.hapax).expect("a projector");
-        let told = projector.pass().await.expect("a pass");
-        assert_eq!((told.told, told.withheld, told.behind), (4, 2, 0));
+        let projected = projector.pass().await.expect("a pass");
+        assert_eq!((projected.emitted, projected.withheld, projected.behind), (4, 2, 0));
     }
 
     /// Proves P-11 and O-8: several projectors at once, new ones in between, in two namespaces
@@ -89,9 +89,9 @@ mod cases {
         let working = async {
             for nth in 0..120 {
                 let pipeline = &pipelines[nth % 2];
-                let asked =
+                let builder =
                     transactional(pipeline.operation(operation(&format!("d{}", nth % 5), nth)));
-                let result = asked.run(|_| async move {
+                let result = builder.run(|_| async move {
                     match nth % 3 {
                         0 => Err(WorkError::not_done("no; ask ada@example.org")),
                         _ => Ok(WorkResult::new("done").output(output("d"))),
@@ -109,16 +109,16 @@ mod cases {
         };
         let finished = std::sync::atomic::AtomicBool::new(false);
         let projecting = || async {
-            let mut told = 0;
+            let mut emitted = 0;
             while !finished.load(Ordering::SeqCst) {
                 // A new one each time, as after a crash.
                 let mut projector = Projector::new(&ledger.hapax).expect("a projector");
                 for _ in 0..3 {
-                    told += projector.pass().await.expect("a pass").told;
+                    emitted += projector.pass().await.expect("a pass").emitted;
                     tokio::task::yield_now().await;
                 }
             }
-            told
+            emitted
         };
         let both = async {
             working.await;
@@ -149,20 +149,20 @@ mod cases {
                     Json::parse(record.event.payload.as_str().as_bytes()).expect("as it should be");
                 Moment::read(&json).expect("a moment")
             };
-            let told: Vec<Moment> = records.iter().map(read).collect();
+            let emitted: Vec<Moment> = records.iter().map(read).collect();
             let ours = |moment: &Moment| moment.run.namespace == *namespace.namespace();
             let mut expected: Vec<Moment> =
                 ledger.moments().await.into_iter().filter(ours).collect();
-            assert_eq!(told.len(), expected.len());
+            assert_eq!(emitted.len(), expected.len());
             assert_eq!(expected.len(), 120);
             for dataset in ["d0", "d1", "d2", "d3", "d4"] {
                 let of = |moments: &[Moment]| {
                     let of = |moment: &&Moment| moment.run.about.operation.dataset_id == dataset;
                     moments.iter().filter(of).map(|moment| moment.mark.entry).collect::<Vec<_>>()
                 };
-                assert_eq!(of(&told), of(&expected), "{dataset}");
+                assert_eq!(of(&emitted), of(&expected), "{dataset}");
             }
-            let mut sorted = told.clone();
+            let mut sorted = emitted.clone();
             sorted.sort_by_key(|moment| moment.mark.entry);
             expected.sort_by_key(|moment| moment.mark.entry);
             assert_eq!(sorted, expected);

@@ -20,8 +20,8 @@ async fn a_replay_executes_nothing_and_finds_what_was_changed() {
     let runs = (0..OPERATIONS).map(|nth| {
         let (pipeline, count, files) = (pipeline.clone(), count.clone(), files.clone());
         async move {
-            let asked = transactional(pipeline.operation(operation(&format!("d{nth}"), nth)));
-            let run = asked.run(|_| {
+            let builder = transactional(pipeline.operation(operation(&format!("d{nth}"), nth)));
+            let run = builder.run(|_| {
                 count.add();
                 let name = format!("{nth}.csv");
                 std::fs::write(files.join(&name), format!("row {nth}\n")).expect("as it should be");
@@ -74,8 +74,8 @@ async fn outputs_are_compared_wherever_they_lie() {
     for (nth, uri) in places.into_iter().enumerate() {
         let (uri, checksum) = (uri.to_owned(), checksum.clone());
         let file = Artifact { uri, checksum, size: Some(2), ..output("flow") };
-        let asked = transactional(pipeline.operation(operation("flow", nth)));
-        let run = asked.run(|_| {
+        let builder = transactional(pipeline.operation(operation("flow", nth)));
+        let run = builder.run(|_| {
             let file = file.clone();
             async { Ok::<_, WorkError>(WorkResult::new("1 row").output(file)) }
         });
@@ -104,8 +104,8 @@ async fn sizes_and_the_documents_of_a_catalog_are_compared() {
     for (nth, size) in [(1, 2), (2, 3)] {
         let (checksum, version) = (checksum.clone(), format!("v{nth}"));
         let file = Artifact { checksum, version, size: Some(size), ..output("flow") };
-        let asked = transactional(pipeline.operation(operation("flow", nth)));
-        let run = asked.run(|_| {
+        let builder = transactional(pipeline.operation(operation("flow", nth)));
+        let run = builder.run(|_| {
             let file = file.clone();
             async { Ok::<_, WorkError>(WorkResult::new("1 row").output(file)) }
         });
@@ -125,8 +125,8 @@ async fn sizes_and_the_documents_of_a_catalog_are_compared() {
     }
     let found = replay::verify(&hapax, &scope).await.expect("a replay");
     let [size] = &found.divergences[..] else { panic!("{:?}", found.divergences) };
-    let told = (size.what, size.expected.as_str(), size.actual.as_deref());
-    assert_eq!(told, ("size", "3", Some("2")), "the file is as it was, and was told of wrongly");
+    let shown = (size.what, size.expected.as_str(), size.actual.as_deref());
+    assert_eq!(shown, ("size", "3", Some("2")), "the file is as it was; the journal is wrong");
 
     for document in &documents {
         let path = root.join(document);
@@ -150,8 +150,8 @@ async fn a_collection_does_not_depend_on_the_order_of_its_datasets() {
     for (nth, dataset) in [(1, "flow"), (2, "level")] {
         hapax.declare(dataset, Some(owned("ann"))).await.expect("declared");
         let file = Artifact { version: format!("v{nth}"), ..output("flow") };
-        let asked = transactional(pipeline.operation(operation(dataset, nth)));
-        let run = asked.run(|_| {
+        let builder = transactional(pipeline.operation(operation(dataset, nth)));
+        let run = builder.run(|_| {
             let file = file.clone();
             async { Ok::<_, WorkError>(WorkResult::new("1 row").output(file)) }
         });
@@ -199,13 +199,13 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
         (2, "sites", "true"),
         (3, "times", "date +%N > out.csv"),
     ] {
-        let asked = Operation {
+        let request = Operation {
             inputs: vec![input.clone()],
             justification: Some("a survey".into()),
             program: ["sh", "-c", script].map(str::to_owned).to_vec(),
             ..operation(dataset, nth)
         };
-        let run = transactional(pipeline.operation(asked)).run(|_| {
+        let run = transactional(pipeline.operation(request)).run(|_| {
             assert!(
                 std::process::Command::new("sh")
                     .args(["-c", script])
@@ -252,7 +252,7 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
     assert_eq!(completed.filter(|m| matches!(m.what, What::Complete { .. })).count(), 3);
 }
 
-/// Proves P-7 and P-10: every guard is asked again before a replay. An operation from before the
+/// Proves P-7 and P-10: every guard is checked again before a replay. An operation from before the
 /// declaration is not replayed if it does not meet the terms, or if its dataset is sensitive by
 /// now.
 #[tokio::test]
@@ -298,12 +298,12 @@ async fn guards_are_asked_again_before_a_replay() {
     ];
     for (name, input, now, refused) in cases {
         let found = replayed_after(input, None, now.clone()).await;
-        let said: Vec<_> =
+        let reasons: Vec<_> =
             found.divergences.iter().map(|one| (one.what, one.actual.as_deref())).collect();
         match refused {
-            None => assert_eq!((found.executed, said), (1, vec![]), "{name}"),
+            None => assert_eq!((found.executed, reasons), (1, vec![]), "{name}"),
             Some(why) => {
-                let [("guard", Some(actual))] = said[..] else { panic!("{name}: {said:?}") };
+                let [("guard", Some(actual))] = reasons[..] else { panic!("{name}: {reasons:?}") };
                 assert!(actual.starts_with(why), "{name}: {actual}");
                 assert_eq!((found.executed, found.skipped), (0, 1), "{name}");
             }
@@ -311,8 +311,8 @@ async fn guards_are_asked_again_before_a_replay() {
         // Even with a justification, an operation is left alone if its dataset is sensitive by now.
         if name == "masked" || name == "theirs" {
             let found = replayed_after(input, Some("a survey"), now).await;
-            let left = (found.executed, found.skipped, found.divergences.len());
-            assert_eq!(left, (0, 1, 0), "{name}");
+            let counts = (found.executed, found.skipped, found.divergences.len());
+            assert_eq!(counts, (0, 1, 0), "{name}");
         }
     }
 }
@@ -335,13 +335,13 @@ async fn replayed_after(
         uri: Some(name.into()),
         checksum: replay::checksum(&files.join(name)),
     };
-    let asked = Operation {
+    let request = Operation {
         inputs: Some(input).filter(|name| !name.is_empty()).map(source).into_iter().collect(),
         justification: justification.map(str::to_owned),
         program: vec!["true".into()],
         ..operation("flow", 1)
     };
-    done(transactional(pipeline.operation(asked)), &count).await.expect("done");
+    done(transactional(pipeline.operation(request)), &count).await.expect("done");
     for nth in 2..4 {
         let fails = transactional(pipeline.operation(operation("flow", nth)));
         fails.run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");

@@ -17,7 +17,7 @@ on_both! {
 
 const QUICK: Retries = Retries { quick: 3, again: 0, base_ms: 1, cap_ms: 2 };
 
-/// Proves P-9 and P-13: a failure on a sovereign dataset that asks for review is not retried, not
+/// Proves P-9 and P-13: a failure on a sovereign dataset that requires a review is not retried, not
 /// even at once. A review is opened.
 #[tokio::test]
 async fn an_operation_on_a_sovereign_dataset_is_not_retried() {
@@ -30,8 +30,8 @@ async fn an_operation_on_a_sovereign_dataset_is_not_retried() {
     hapax.declare("theirs", Some(theirs)).await.expect("declared");
     let (pipeline, tries) = (Pipeline::new(hapax), Count::default());
     let justification = Some("a survey".to_owned());
-    let asked = pipeline.operation(Operation { justification, ..operation("theirs", 1) });
-    let run = asked.run(|_| {
+    let builder = pipeline.operation(Operation { justification, ..operation("theirs", 1) });
+    let run = builder.run(|_| {
         tries.add();
         async { Err::<WorkResult, _>(WorkError::transient("busy")) }
     });
@@ -51,8 +51,8 @@ async fn an_operation_on_a_sovereign_dataset_is_not_retried() {
             let (key, permit) = pipeline.permit(ask, attempt).await?;
             let hapax::remote::Permit::Granted(grant) = permit else { panic!("{permit:?}") };
             let failed = hapax::remote::Report::Failed("busy".into());
-            let told = hapax_pipeline::remote::OperationReport::Otherwise(failed);
-            pipeline.report(key, (grant.attempt, grant.fence), told).await
+            let report = hapax_pipeline::remote::OperationReport::Otherwise(failed);
+            pipeline.report(key, (grant.attempt, grant.fence), report).await
         }
     });
     for again in &mut tries {
@@ -76,8 +76,8 @@ mod cases {
         let pipeline = ledger.pipeline();
         for (nth, passes_at, tries) in [(1, 4, 4), (2, 9, 4), (3, 2, 2)] {
             let count = Count::default();
-            let asked = transactional(pipeline.operation(operation("flow", nth)));
-            let result = asked
+            let builder = transactional(pipeline.operation(operation("flow", nth)));
+            let result = builder
                 .run(|_| {
                     let at = count.add();
                     async move {
@@ -101,9 +101,9 @@ mod cases {
         assert_eq!(products.collect::<Vec<_>>(), [3, 1]);
     }
 
-    /// Proves P-9: a whole operation is retried as often as the dataset says. After the last retry
-    /// a review is opened where the dataset says so. A sovereign dataset that asks for review has
-    /// no retry.
+    /// Proves P-9: a whole operation is retried as often as the dataset allows. After the last
+    /// retry a review is opened where the dataset declares it. A sovereign dataset that requires a
+    /// review has no retry.
     pub(super) async fn a_whole_operation_is_tried_again_as_its_dataset_says(ledger: Arc<Ledger>) {
         let retries = Retries { again: 2, ..QUICK };
         let sovereignty = Some(hapax::Sovereignty::Tribal);
@@ -115,10 +115,10 @@ mod cases {
         let pipeline = ledger.pipeline();
         for (dataset, tries) in [("flow", 3), ("asks", 3), ("theirs", 1)] {
             let count = Count::default();
-            let asked =
+            let request =
                 Operation { justification: Some("a survey".into()), ..operation(dataset, 1) };
-            let asked = transactional(pipeline.operation(asked));
-            let error = asked
+            let builder = transactional(pipeline.operation(request));
+            let error = builder
                 .run(|_| {
                     count.add();
                     async { Err(WorkError::not_done("no")) }
@@ -132,8 +132,8 @@ mod cases {
             }
         }
         assert_eq!(review::list(&ledger.hapax, true, 10).await.expect("reviews").len(), 2);
-        let told = ledger.told().await;
-        assert_eq!(told, ["START", "FAIL"].repeat(7));
+        let changes = ledger.run_changes().await;
+        assert_eq!(changes, ["START", "FAIL"].repeat(7));
     }
 
     /// Proves P-8, P-9 and P-16: a partial operation is rolled back, once, before the retry.
@@ -148,8 +148,8 @@ mod cases {
             async { Ok(()) }
         });
         let count = Count::default();
-        let asked = pipeline.operation(operation("flow", 1));
-        let finished = asked
+        let builder = pipeline.operation(operation("flow", 1));
+        let finished = builder
             .run(|work| {
                 let (at, steps) = (count.add(), steps.clone());
                 async move {
@@ -168,10 +168,10 @@ mod cases {
             *steps.lock().expect("a lock"),
             ["do 1", "undo second 1", "undo first 1", "do 2"]
         );
-        assert_eq!(ledger.told().await, ["START", "RUNNING", "FAIL", "START", "COMPLETE"]);
+        assert_eq!(ledger.run_changes().await, ["START", "RUNNING", "FAIL", "START", "COMPLETE"]);
 
-        let asked = pipeline.operation(operation("flow", 2));
-        let stays = asked.run(|_| async { Err(WorkError::partial("half of it")) }).await;
+        let builder = pipeline.operation(operation("flow", 2));
+        let stays = builder.run(|_| async { Err(WorkError::partial("half of it")) }).await;
         assert!(matches!(stays, Err(Error::Ledger(hapax::Error::Blocked(_)))), "{stays:?}");
         let effect = ledger
             .hapax
@@ -201,8 +201,8 @@ mod cases {
     }
 
     /// Proves P-9: a rollback that keeps failing leaves the operation partial and blocked. The
-    /// third failure opens a review, whatever the dataset says. After an approval the rollback is
-    /// tried again.
+    /// third failure opens a review, whatever the dataset declares. After an approval the rollback
+    /// is tried again.
     pub(super) async fn a_rollback_that_fails_for_the_third_time_is_escalated(ledger: Arc<Ledger>) {
         let (pipeline, tried, mended) =
             (ledger.pipeline(), Count::default(), Arc::new(AtomicBool::new(false)));
@@ -212,13 +212,13 @@ mod cases {
             let works = works.load(Ordering::SeqCst);
             async move { works.then_some(()).ok_or(hapax::Failure::not_done("the disk is full")) }
         });
-        let asked = || pipeline.operation(operation("flow", 1));
-        let partial = asked().run(|work| async move {
+        let builder = || pipeline.operation(operation("flow", 1));
+        let partial = builder().run(|work| async move {
             work.undo_with("drop rows", "7").await?;
             Err::<WorkResult, _>(WorkError::partial("some rows"))
         });
         partial.await.expect_err("some of it");
-        let again = || asked().run(|_| async { Ok::<_, WorkError>(WorkResult::new("done")) });
+        let again = || builder().run(|_| async { Ok::<_, WorkError>(WorkResult::new("done")) });
         let key = operation("flow", 1).key().expect("a key");
         for nth in 1..=5 {
             let error = again().await.expect_err("it cannot be undone");
@@ -253,19 +253,19 @@ mod cases {
         let retries = Retries { again: 50, ..QUICK };
         ledger.declare("quick", Dataset { retries: QUICK, ..Dataset::default() }).await;
         ledger.declare("whole", Dataset { retries, ..Dataset::default() }).await;
-        for (dataset, trouble) in
+        for (dataset, error) in
             [("quick", WorkError::transient("busy")), ("whole", WorkError::not_done("no"))]
         {
             let (pipeline, count) = (ledger.pipeline(), Count::default());
-            let (began, mut said) = (std::time::Instant::now(), Vec::new());
+            let (began, mut errors) = (std::time::Instant::now(), Vec::new());
             for nth in 0..OPERATIONS {
-                let asked = transactional(pipeline.operation(operation(dataset, nth)));
-                let failed = asked.run(|_| {
+                let builder = transactional(pipeline.operation(operation(dataset, nth)));
+                let failed = builder.run(|_| {
                     count.add();
-                    let trouble = trouble.clone();
-                    async { Err(trouble) }
+                    let error = error.clone();
+                    async { Err(error) }
                 });
-                said.push(failed.await.expect_err("it is down").to_string());
+                errors.push(failed.await.expect_err("it is down").to_string());
             }
             let seconds = began.elapsed().as_secs() as usize;
             let allowed = 10 + OPERATIONS / 10 + seconds;
@@ -275,7 +275,7 @@ mod cases {
             let counted = counts.iter().find(|(meter, ..)| *meter == Meter::Retries);
             assert_eq!(counted.map(|(.., count)| *count as usize), Some(retried));
             if dataset == "quick" {
-                let last = said.last().expect("one");
+                let last = errors.last().expect("one");
                 assert!(last.contains("too many retries are under way"), "{last}");
             }
         }

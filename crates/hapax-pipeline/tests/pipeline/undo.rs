@@ -37,7 +37,7 @@ mod cases {
         load.await.expect("loaded");
     }
 
-    /// Proves P-16: an operation is undone once, and the journal has who asked and why. An
+    /// Proves P-16: an operation is undone once, and the journal has the person and the reason. An
     /// operation that is under way, or did not happen, is left alone.
     pub(super) async fn what_was_done_is_taken_back_once_and_nothing_else_is(ledger: Arc<Ledger>) {
         let (pipeline, undone) = (ledger.pipeline(), Count::default());
@@ -62,11 +62,11 @@ mod cases {
             let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
             assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
         }
-        let said = |entry: &Entry| {
+        let names_the_person = |entry: &Entry| {
             entry.event == hapax::Event::Granted
                 && entry.note.as_deref().is_some_and(|note| note.contains(WHY.1))
         };
-        assert!(ledger.journal().await.iter().any(said), "before the first step");
+        assert!(ledger.journal().await.iter().any(names_the_person), "before the first step");
         loaded(&ledger, 1, &undone).await;
         let stale = pipeline.take_back(key, last, WHY).await;
         assert!(matches!(&stale, Err(Error::Invalid(why)) if why.contains("not the last")));
@@ -109,7 +109,7 @@ mod cases {
         let (pipeline, undone) = (ledger.pipeline(), Count::default());
         loaded(&ledger, 1, &undone).await;
         let (key, last) = attempt(&ledger, 1).await;
-        review::escalate(&pipeline, key, WHY).await.expect("asked").expect("one");
+        review::escalate(&pipeline, key, WHY).await.expect("an answer").expect("one");
         let seen = ledger.hapax.seen(key, last).await.expect("a read");
         let reset = pipeline.reset(key, seen, WHY).await;
         assert!(matches!(reset, Err(Error::Refused(hapax::Refusal::Review(_)))), "{reset:?}");

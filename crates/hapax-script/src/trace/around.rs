@@ -26,7 +26,7 @@ impl Trace<'_, '_> {
             return;
         };
         for outer in shared {
-            self.tell_head(outer);
+            self.list_head(outer);
         }
         let function = syntax.ancestors(node).find(|outer| script.is_function(*outer));
         if !self.exits.insert((outermost, function)) {
@@ -43,10 +43,10 @@ impl Trace<'_, '_> {
             let whole = whole.copied().unwrap_or(exit);
             for outer in around {
                 if self.is_anchored(outer) {
-                    self.tell_head(outer);
+                    self.list_head(outer);
                 }
             }
-            self.tell_all(whole);
+            self.list_node(whole);
         }
     }
 
@@ -66,7 +66,7 @@ impl Trace<'_, '_> {
 
     /// Lists a statement or expression around the traced expression, without the part that contains
     /// it.
-    fn tell_head(&mut self, node: Node) {
+    fn list_head(&mut self, node: Node) {
         let syntax = &self.script.syntax;
         let lists = matches!(syntax.kind(node), "program" | "statement_block");
         if lists || self.anchors.contains(&node) || !self.heads.insert(node) {
@@ -79,12 +79,13 @@ impl Trace<'_, '_> {
             .map(|child| match syntax.field(child) {
                 _ if self.is_anchored(child) => "◆".into(),
                 Some("name") => self.path(child, child),
-                _ => self.word(child),
+                _ => self.normalize(child),
             })
             .collect();
         let text = syntax.text(node).lines().next().unwrap_or_default();
-        let wording = format!("{}: {}", syntax.kind(node), words.join(" "));
-        let asked = self.take_asked();
-        self.pieces.push((node, Piece { wording, shown: shown(text), beside: true, asked }));
+        let normal_form = format!("{}: {}", syntax.kind(node), words.join(" "));
+        let questions = self.take_questions();
+        self.pieces
+            .push((node, Piece { normal_form, shown: shown(text), beside: true, questions }));
     }
 }

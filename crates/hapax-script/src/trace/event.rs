@@ -10,9 +10,9 @@ impl Trace<'_, '_> {
         let syntax = &script.syntax;
         self.written.insert(scope);
         self.surroundings(node, scope);
-        let deed = self.deed(node);
-        if self.is_anchored(deed) && !self.is_anchored(node) {
-            return self.tell_deed(deed);
+        let assignment = self.assignment(node);
+        if self.is_anchored(assignment) && !self.is_anchored(node) {
+            return self.list_assignment(assignment);
         }
         let mut outermost = node;
         for outer in syntax.ancestors(node) {
@@ -25,9 +25,9 @@ impl Trace<'_, '_> {
             // A call through which inputs come: everything but its position is listed already.
             Some(_) => {
                 let number = self.number(outermost);
-                self.tell(outermost, number, syntax.text(outermost));
+                self.list(outermost, number, syntax.text(outermost));
             }
-            None => self.tell_all(outermost),
+            None => self.list_node(outermost),
         }
         // A write inside a function happens when the function is called. The names that could call
         // it are declared here, or it is assigned to them.
@@ -55,7 +55,7 @@ impl Trace<'_, '_> {
     }
 
     /// The assignment around the node that writes to it, or else the node.
-    fn deed(&self, node: Node) -> Node {
+    fn assignment(&self, node: Node) -> Node {
         let syntax = &self.script.syntax;
         let written = self.script.is_written(node);
         let assigns = |outer: &Node| {
@@ -67,15 +67,15 @@ impl Trace<'_, '_> {
 
     /// Lists an assignment around the expression. Its statement would say too much, the written
     /// name alone too little.
-    fn tell_deed(&mut self, deed: Node) {
+    fn list_assignment(&mut self, assignment: Node) {
         let syntax = &self.script.syntax;
-        let sides = (syntax.child(deed, "left"), syntax.child(deed, "right"));
-        match (syntax.kind(deed), sides) {
+        let sides = (syntax.child(assignment, "left"), syntax.child(assignment, "right"));
+        match (syntax.kind(assignment), sides) {
             ("for_in_statement", (Some(left), Some(right))) => {
-                let wording = format!("{} of {}", self.word(left), self.word(right));
-                self.tell(left, wording, syntax.text(right));
+                let normal_form = format!("{} of {}", self.normalize(left), self.normalize(right));
+                self.list(left, normal_form, syntax.text(right));
             }
-            _ => self.tell_all(deed),
+            _ => self.list_node(assignment),
         }
     }
 }

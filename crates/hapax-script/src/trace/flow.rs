@@ -21,7 +21,7 @@ impl<'s> Trace<'_, 's> {
         let syntax = &script.syntax;
         let parameters = script.parameters(function);
         let Some(index) = parameters.iter().position(|one| syntax.contains(*one, name)) else {
-            return self.tell_everything();
+            return self.list_script();
         };
         let parameter = parameters[index];
         let slot = Slot {
@@ -37,13 +37,13 @@ impl<'s> Trace<'_, 's> {
             "arguments" => return self.handed(&slot, parent, outer),
             "call_expression" | "new_expression" => return self.passed(&slot, parent),
             "export_statement" if syntax.kind(function).ends_with("_expression") => {
-                return self.tell(name, format!("{} from outside", slot.path), syntax.text(name));
+                return self.list(name, format!("{} from outside", slot.path), syntax.text(name));
             }
             _ => {}
         }
-        let Some(binding) = script.name_of(function) else { return self.tell_everything() };
+        let Some(binding) = script.name_of(function) else { return self.list_script() };
         if script.function(binding) != Some(function) {
-            return self.tell_everything();
+            return self.list_script();
         }
         let exported = syntax
             .ancestors(function)
@@ -52,7 +52,7 @@ impl<'s> Trace<'_, 's> {
             .any(|outer| syntax.kind(outer) == "export_statement");
         let reads = &script.scopes.bound(binding).reads;
         if exported || reads.is_empty() {
-            self.tell(name, format!("{} from outside", slot.path), syntax.text(name));
+            self.list(name, format!("{} from outside", slot.path), syntax.text(name));
         }
         for read in reads {
             let outer = syntax.wrapped(*read);
@@ -63,7 +63,7 @@ impl<'s> Trace<'_, 's> {
                 _ => {
                     // The function escapes: other code may call it with any argument.
                     self.event(*read, Node::PROGRAM);
-                    self.tell(*read, format!("{} escapes", slot.path), syntax.text(*read));
+                    self.list(*read, format!("{} escapes", slot.path), syntax.text(*read));
                 }
             }
         }
@@ -79,19 +79,19 @@ impl<'s> Trace<'_, 's> {
         let arguments = script.arguments(call);
         let spread = |node: &Node| syntax.kind(*node) == "spread_element";
         let value = if arguments.iter().take(slot.index + 1).any(spread) {
-            arguments.iter().map(|one| self.word(*one)).collect::<Vec<_>>().join(", ")
+            arguments.iter().map(|one| self.normalize(*one)).collect::<Vec<_>>().join(", ")
         } else if slot.rest {
             let rest = arguments.iter().skip(slot.index);
-            rest.map(|one| self.word(*one)).collect::<Vec<_>>().join(", ")
+            rest.map(|one| self.normalize(*one)).collect::<Vec<_>>().join(", ")
         } else {
             match arguments.get(slot.index) {
-                Some(argument) => self.word_facet(*argument, &slot.facet),
+                Some(argument) => self.normalize_facet(*argument, &slot.facet),
                 None => "undefined".into(),
             }
         };
         let given = arguments.get(slot.index).map_or("undefined", |one| syntax.text(*one));
         let shown = format!("{} = {given}", slot.name);
-        self.tell(call, format!("{} = {value}", slot.path), &shown);
+        self.list(call, format!("{} = {value}", slot.path), &shown);
     }
 
     /// The function is passed to another function, which calls it.
@@ -117,16 +117,16 @@ impl<'s> Trace<'_, 's> {
             _ => {
                 let callee = syntax.child(call, "function").or(syntax.child(call, "constructor"));
                 let shown = callee.map_or("", |callee| syntax.text(callee));
-                let callee = callee.map(|callee| self.word(callee)).unwrap_or_default();
+                let callee = callee.map(|callee| self.normalize(callee)).unwrap_or_default();
                 let others: Vec<_> = list
                     .iter()
-                    .map(|one| if *one == given { "here".into() } else { self.word(*one) })
+                    .map(|one| if *one == given { "here".into() } else { self.normalize(*one) })
                     .collect();
                 (format!("{} of {callee}({})", slot.index, others.join(", ")), shown)
             }
         };
         let shown = format!("{} from {shown}", slot.name);
-        self.tell(given, format!("{} {source}", slot.path), &shown);
+        self.list(given, format!("{} {source}", slot.path), &shown);
     }
 
     fn is_around_expression(&self, node: Node) -> bool {

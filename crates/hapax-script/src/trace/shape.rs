@@ -17,7 +17,7 @@ impl Trace<'_, '_> {
         match (syntax.kind(pattern), step) {
             ("object_pattern", Some(entry)) if syntax.kind(entry) == "rest_pattern" => {
                 // The rest depends on the properties that are taken.
-                self.word(pattern)
+                self.normalize(pattern)
             }
             ("object_pattern", Some(entry)) => format!("{{{}}}", self.path(entry, name)),
             ("array_pattern", Some(entry)) => {
@@ -27,15 +27,15 @@ impl Trace<'_, '_> {
             }
             ("rest_pattern", Some(entry)) => format!("...{}", self.path(entry, name)),
             ("pair_pattern", Some(entry)) => {
-                let Some(key) = inner("key") else { return self.word(pattern) };
+                let Some(key) = inner("key") else { return self.normalize(pattern) };
                 let key = match syntax.key(key) {
                     Some(key) => format!("{key:?}"),
-                    None => self.word(key),
+                    None => self.normalize(key),
                 };
                 format!("{key}: {}", self.path(entry, name))
             }
             ("assignment_pattern" | "object_assignment_pattern", Some(entry)) => {
-                let default = inner("right").map(|right| self.word(right)).unwrap_or_default();
+                let default = inner("right").map(|right| self.normalize(right)).unwrap_or_default();
                 format!("{} ?= {default}", self.path(entry, name))
             }
             ("shorthand_property_identifier_pattern", _) => {
@@ -43,7 +43,7 @@ impl Trace<'_, '_> {
                 format!("{:?}: {number}", syntax.text(name))
             }
             ("identifier" | "undefined", _) => self.number(name),
-            _ => self.word(pattern),
+            _ => self.normalize(pattern),
         }
     }
 
@@ -74,7 +74,7 @@ impl Trace<'_, '_> {
         }
     }
 
-    pub(super) fn word_facet(&mut self, node: Node, facet: &Facet) -> String {
+    pub(super) fn normalize_facet(&mut self, node: Node, facet: &Facet) -> String {
         let script = self.script;
         let node = script.syntax.bare(node);
         match facet {
@@ -84,9 +84,9 @@ impl Trace<'_, '_> {
                     self.enqueue(binding, facet.clone());
                     return self.number(node);
                 }
-                self.project(node, field).unwrap_or_else(|| self.word(node))
+                self.project(node, field).unwrap_or_else(|| self.normalize(node))
             }
-            Facet::Whole | Facet::Handed | Facet::Calls => self.word(node),
+            Facet::Whole | Facet::Handed | Facet::Calls => self.normalize(node),
         }
     }
 
@@ -105,10 +105,10 @@ impl Trace<'_, '_> {
         let facet = Facet::Field(field.into());
         let words = entries.into_iter().map(|entry| match syntax.kind(entry) {
             "spread_element" => match syntax.named(entry).next() {
-                Some(inner) => format!("...{}", self.word_facet(inner, &facet)),
+                Some(inner) => format!("...{}", self.normalize_facet(inner, &facet)),
                 None => String::new(),
             },
-            _ => self.word(entry),
+            _ => self.normalize(entry),
         });
         Some(format!("{{{}}}", words.collect::<Vec<_>>().join(", ")))
     }
@@ -134,9 +134,9 @@ impl Trace<'_, '_> {
                     true => Facet::Field(property.clone()),
                     false => Facet::Whole,
                 };
-                format!("{}.{property:?}", self.word_facet(object, &facet))
+                format!("{}.{property:?}", self.normalize_facet(object, &facet))
             }
-            _ => self.word(list),
+            _ => self.normalize(list),
         }
     }
 

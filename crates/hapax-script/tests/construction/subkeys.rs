@@ -322,7 +322,7 @@ await mail.send({ to: "y" });"#;
         before,
         after,
         expect![
-            "line 2: calls of mail.send were added or removed and others changed; which of them kept its subkey cannot be told"
+            "line 2: calls of mail.send were added or removed and others changed; which of them kept its subkey is unknown"
         ],
     );
 }
@@ -367,7 +367,7 @@ await mail.send({ to: "y", subkey: "a" });"#;
         before,
         after,
         expect![
-            "line 1: calls of mail.send were added or removed and others changed; which of them kept its subkey cannot be told"
+            "line 1: calls of mail.send were added or removed and others changed; which of them kept its subkey is unknown"
         ],
     );
 }

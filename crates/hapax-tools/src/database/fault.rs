@@ -6,11 +6,11 @@ use rusqlite::ErrorCode;
 /// A database error that a tool can report to its caller.
 pub(crate) trait Fault {
     /// The error of the tool, with its class and its message.
-    fn told(self) -> ToolError;
+    fn tool_error(self) -> ToolError;
 }
 
 impl Fault for rusqlite::Error {
-    fn told(self) -> ToolError {
+    fn tool_error(self) -> ToolError {
         match self {
             Self::SqliteFailure(error, message) => {
                 let message = message.unwrap_or_else(|| error.to_string());
@@ -52,7 +52,7 @@ fn of_sqlite(code: ErrorCode) -> Class {
 
 /// The ledger's own errors.
 impl Fault for hapax::Error {
-    fn told(self) -> ToolError {
+    fn tool_error(self) -> ToolError {
         let passes = match &self {
             Self::Store(error) => error.is_transient(),
             // Another holder takes over, and its outcome is the one that counts.
@@ -66,7 +66,7 @@ impl Fault for hapax::Error {
 
 #[cfg(feature = "postgres")]
 impl Fault for hapax::tokio_postgres::Error {
-    fn told(self) -> ToolError {
+    fn tool_error(self) -> ToolError {
         match self.as_db_error() {
             Some(error) => {
                 let code = error.code().code();
@@ -132,13 +132,13 @@ mod tests {
             "SELECT 1; SELECT 2",
             "INSERT INTO t VALUES (?1)",
         ] {
-            let told = db.execute(sql, []).unwrap_err().told();
-            table += &format!("{sql:<29} {told}\n");
+            let error = db.execute(sql, []).unwrap_err().tool_error();
+            table += &format!("{sql:<29} {error}\n");
         }
         for code in [5, 6, 3, 7, 8, 9, 10, 11, 13, 14, 17, 18, 19, 23, 25, 26] {
             let error = rusqlite::ffi::Error::new(code);
-            let told = rusqlite::Error::SqliteFailure(error, None).told();
-            table += &format!("{:<29} {}\n", format!("{code} {:?}", error.code), told.class);
+            let fault = rusqlite::Error::SqliteFailure(error, None).tool_error();
+            table += &format!("{:<29} {}\n", format!("{code} {:?}", error.code), fault.class);
         }
         expect![[r#"
             SELEC 1                       logic: near "SELEC": syntax error, at byte 0
@@ -172,11 +172,11 @@ mod tests {
     /// Proves I-10 for the ledger's own errors.
     #[test]
     fn errors_of_the_ledger_are_transient_or_preconditions() {
-        let told = |error: hapax::Error| error.told().to_string();
+        let shown = |error: hapax::Error| error.tool_error().to_string();
         expect!["transient: the ledger: the lease or the deadline was about to lapse, and the work was cancelled"]
-            .assert_eq(&told(hapax::Error::LeaseLost));
+            .assert_eq(&shown(hapax::Error::LeaseLost));
         expect!["precondition: the ledger: not supported here: that"]
-            .assert_eq(&told(hapax::Error::Unsupported("that")));
+            .assert_eq(&shown(hapax::Error::Unsupported("that")));
     }
 
     /// Proves I-10 for PostgreSQL.

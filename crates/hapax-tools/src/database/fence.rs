@@ -1,7 +1,7 @@
 //! The rules for a script's statements on the ledger's file.
 //!
-//! SQLite asks about each action of a statement, in whatever way the statement causes it: through a
-//! view, a subquery, a foreign key's action. Unknown actions are refused.
+//! SQLite has each action of a statement authorized, in whatever way the statement causes it:
+//! through a view, a subquery, a foreign key's action. Unknown actions are refused.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -50,9 +50,9 @@ fn shows_the_file(table: &str) -> bool {
     reserved || table.starts_with("pragma_") || table == "dbstat"
 }
 
-/// Answers SQLite's question about an action.
-pub(crate) fn permits(scope: Scope, asked: AuthContext<'_>) -> Authorization {
-    let reads = match asked.action {
+/// Authorizes an action for SQLite.
+pub(crate) fn permits(scope: Scope, context: AuthContext<'_>) -> Authorization {
+    let reads = match context.action {
         _ if scope == Scope::Ours => true,
         AuthAction::Select | AuthAction::Recursive => true,
         AuthAction::Read { table_name, .. } => !is_owned(table_name) && !shows_the_file(table_name),
@@ -61,7 +61,7 @@ pub(crate) fn permits(scope: Scope, asked: AuthContext<'_>) -> Authorization {
             .any(|name| function_name.eq_ignore_ascii_case(name)),
         _ => false,
     };
-    if reads || scope == Scope::Writing && changes_own(asked) {
+    if reads || scope == Scope::Writing && changes_own(context) {
         Authorization::Allow
     } else {
         Authorization::Deny
@@ -74,8 +74,8 @@ pub(crate) fn permits(scope: Scope, asked: AuthContext<'_>) -> Authorization {
 /// Triggers are refused, because programs other than scripts also write to these tables and would
 /// run them. Temporary objects are refused, because their names hide the ledger's own from the
 /// statements that settle.
-fn changes_own(asked: AuthContext<'_>) -> bool {
-    let names: [&str; 2] = match asked.action {
+fn changes_own(context: AuthContext<'_>) -> bool {
+    let names: [&str; 2] = match context.action {
         AuthAction::Insert { table_name }
         | AuthAction::Delete { table_name }
         | AuthAction::Update { table_name, .. } => {
@@ -97,19 +97,19 @@ fn changes_own(asked: AuthContext<'_>) -> bool {
 }
 
 /// Whether an allowed action may have changed the set of tables.
-pub(crate) fn is_schema(asked: &AuthAction<'_>) -> bool {
-    matches!(asked, AuthAction::CreateTable { .. } | AuthAction::AlterTable { .. })
+pub(crate) fn is_schema(action: &AuthAction<'_>) -> bool {
+    matches!(action, AuthAction::CreateTable { .. } | AuthAction::AlterTable { .. })
 }
 
 /// Refuses tables that refer to the ledger's: a reference keeps rows from being deleted, and SQLite
-/// asks no question when it is declared.
+/// has nothing authorized when it is declared.
 pub(crate) fn check_references(tx: &Transaction<'_>) -> Result<(), ToolError> {
     let all = "SELECT m.name, f.\"table\" FROM sqlite_schema m, pragma_foreign_key_list(m.name) f
          WHERE m.type = 'table'";
-    let mut all = tx.prepare(all).map_err(rusqlite::Error::told)?;
-    let mut rows = all.query([]).map_err(rusqlite::Error::told)?;
-    while let Some(row) = rows.next().map_err(rusqlite::Error::told)? {
-        let name = |column| row.get::<_, String>(column).map_err(rusqlite::Error::told);
+    let mut all = tx.prepare(all).map_err(rusqlite::Error::tool_error)?;
+    let mut rows = all.query([]).map_err(rusqlite::Error::tool_error)?;
+    while let Some(row) = rows.next().map_err(rusqlite::Error::tool_error)? {
+        let name = |column| row.get::<_, String>(column).map_err(rusqlite::Error::tool_error);
         let (from, to) = (name(0)?, name(1)?);
         if is_owned(&to) && !is_owned(&from) {
             return Err(ToolError::permission(format!("{from} refers to {to}, which is hapax's")));

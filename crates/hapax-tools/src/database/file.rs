@@ -16,7 +16,7 @@ use super::fence::{self, Scope};
 
 /// How long a script's statements may take. No other connection writes to the file meanwhile, the
 /// ledger's included.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// How many connections are kept.
 const KEPT: usize = 4;
@@ -49,7 +49,7 @@ struct Watched {
     schema: bool,
     until: Instant,
     /// Set when the caller no longer waits.
-    left: Arc<AtomicBool>,
+    abandoned: Arc<AtomicBool>,
 }
 
 impl File {
@@ -67,10 +67,11 @@ impl File {
         work: impl FnOnce(&Transaction<'_>) -> Result<Json, ToolError> + Send + 'static,
     ) -> Result<Json, ToolError> {
         let claim = claim.clone();
-        self.run(move |link, left| {
+        self.run(move |link, abandoned| {
             let behavior = TransactionBehavior::Immediate;
-            let tx = link.db.transaction_with_behavior(behavior).map_err(rusqlite::Error::told)?;
-            let result = link.watch.during(scope, left, || work(&tx))?;
+            let tx =
+                link.db.transaction_with_behavior(behavior).map_err(rusqlite::Error::tool_error)?;
+            let result = link.watch.during(scope, abandoned, || work(&tx))?;
             if link.watch.take_schema() {
                 fence::check_references(&tx)?;
             }
@@ -78,8 +79,8 @@ impl File {
             if tx.is_autocommit() {
                 return Err(ToolError::logic("the statements ended their transaction"));
             }
-            claim.settle_in(&tx, print(&result).as_str()).map_err(hapax::Error::told)?;
-            tx.commit().map_err(rusqlite::Error::told)?;
+            claim.settle_in(&tx, print(&result).as_str()).map_err(hapax::Error::tool_error)?;
+            tx.commit().map_err(rusqlite::Error::tool_error)?;
             Ok(result)
         })
         .await
@@ -91,10 +92,11 @@ impl File {
         scope: Scope,
         work: impl FnOnce(&Transaction<'_>) -> Result<Json, ToolError> + Send + 'static,
     ) -> Result<Json, ToolError> {
-        self.run(move |link, left| {
+        self.run(move |link, abandoned| {
             let behavior = TransactionBehavior::Deferred;
-            let tx = link.db.transaction_with_behavior(behavior).map_err(rusqlite::Error::told)?;
-            link.watch.during(scope, left, || work(&tx))
+            let tx =
+                link.db.transaction_with_behavior(behavior).map_err(rusqlite::Error::tool_error)?;
+            link.watch.during(scope, abandoned, || work(&tx))
         })
         .await
     }
@@ -106,10 +108,10 @@ impl File {
         work: impl FnOnce(&mut Link, Arc<AtomicBool>) -> Result<Json, ToolError> + Send + 'static,
     ) -> Result<Json, ToolError> {
         let waiting = AnswerInterest(Arc::default());
-        let (file, left) = (self.clone(), waiting.0.clone());
+        let (file, abandoned) = (self.clone(), waiting.0.clone());
         let done = tokio::task::spawn_blocking(move || {
             let mut link = file.link()?;
-            let result = work(&mut link, left);
+            let result = work(&mut link, abandoned);
             file.keep(link);
             result
         });
@@ -126,8 +128,8 @@ impl File {
         if let Some(link) = self.idle().pop() {
             return Ok(link);
         }
-        let db = self.hapax.connection().map_err(hapax::Error::told)?;
-        Link::watched(db).map_err(rusqlite::Error::told)
+        let db = self.hapax.connection().map_err(hapax::Error::tool_error)?;
+        Link::watched(db).map_err(rusqlite::Error::tool_error)
     }
 
     fn keep(&self, link: Link) {
@@ -141,10 +143,10 @@ impl File {
 impl Link {
     fn watched(mut db: Connection) -> rusqlite::Result<Self> {
         let watch = Watch::new();
-        let (asked, passed) = (watch.clone(), watch.clone());
+        let (authorizer, passed) = (watch.clone(), watch.clone());
         db.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST)?;
         db.authorizer(Some(move |context: rusqlite::hooks::AuthContext<'_>| {
-            let mut watched = asked.lock();
+            let mut watched = authorizer.lock();
             watched.schema |= fence::is_schema(&context.action);
             fence::permits(watched.scope, context)
         }))?;
@@ -159,7 +161,7 @@ impl Watch {
             scope: Scope::Ours,
             schema: false,
             until: Instant::now(),
-            left: Arc::default(),
+            abandoned: Arc::default(),
         })))
     }
 
@@ -171,14 +173,14 @@ impl Watch {
     fn during<T>(
         &self,
         scope: Scope,
-        left: Arc<AtomicBool>,
+        abandoned: Arc<AtomicBool>,
         work: impl FnOnce() -> Result<T, ToolError>,
     ) -> Result<T, ToolError> {
-        if left.load(Ordering::Acquire) {
+        if abandoned.load(Ordering::Acquire) {
             return Err(ToolError::transient("no caller waits for it any more"));
         }
-        let until = Instant::now() + PATIENCE;
-        *self.lock() = Watched { scope, schema: false, until, left };
+        let until = Instant::now() + TIME_LIMIT;
+        *self.lock() = Watched { scope, schema: false, until, abandoned };
         let _back = Back(self);
         work()
     }
@@ -192,7 +194,7 @@ impl Watched {
     /// Whether a script's statement is to be interrupted. hapax's own statements never are.
     fn is_over(&self) -> bool {
         self.scope != Scope::Ours
-            && (self.left.load(Ordering::Acquire) || Instant::now() > self.until)
+            && (self.abandoned.load(Ordering::Acquire) || Instant::now() > self.until)
     }
 }
 
@@ -226,18 +228,19 @@ mod tests {
     #[test]
     fn a_statement_of_a_script_comes_to_an_end() {
         let link = Link::watched(Connection::open_in_memory().unwrap()).unwrap();
-        let (now, late) = (Instant::now(), Instant::now() + PATIENCE);
-        for (until, left) in [(now, false), (late, true)] {
-            let left = Arc::new(AtomicBool::new(left));
+        let (now, late) = (Instant::now(), Instant::now() + TIME_LIMIT);
+        for (until, abandoned) in [(now, false), (late, true)] {
+            let abandoned = Arc::new(AtomicBool::new(abandoned));
             let scope = Scope::Reading;
-            *link.watch.lock() = Watched { scope, schema: false, until, left };
-            let broken = link.db.query_row(ENDLESS, [], |_| Ok(())).unwrap_err().told();
+            *link.watch.lock() = Watched { scope, schema: false, until, abandoned };
+            let broken = link.db.query_row(ENDLESS, [], |_| Ok(())).unwrap_err().tool_error();
             assert_eq!(broken.class, Class::Transient, "{broken}");
         }
-        let left = Arc::new(AtomicBool::new(true));
-        let never = link.watch.during(Scope::Reading, left, || -> Result<(), _> { panic!("runs") });
+        let abandoned = Arc::new(AtomicBool::new(true));
+        let never =
+            link.watch.during(Scope::Reading, abandoned, || -> Result<(), _> { panic!("runs") });
         assert_eq!(never.unwrap_err().class, Class::Transient);
         let large = link.db.query_row("SELECT length(randomblob(999999999))", [], |_| Ok(()));
-        assert_eq!(large.unwrap_err().told().class, Class::Logic);
+        assert_eq!(large.unwrap_err().tool_error().class, Class::Logic);
     }
 }

@@ -20,7 +20,7 @@ use hapax_items::ToolError;
 use super::fault::Fault as _;
 
 /// How long the whole work may take. Longer than a statement may.
-const PATIENCE: Duration = Duration::from_secs(30);
+const WORK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The limits of the statements of one transaction. The server cancels a statement whose client is
 /// gone.
@@ -28,7 +28,7 @@ const LIMITS: &str = "SET LOCAL statement_timeout = '20s';
      SET LOCAL client_connection_check_interval = '500ms';
      SET LOCAL idle_in_transaction_session_timeout = '30s'";
 
-/// Resets everything that a script may have left in the session, and releases its locks. Not
+/// Resets everything that a script may have set in the session, and releases its locks. Not
 /// DISCARD ALL, because the driver has statements of its own.
 const CLEAN: &str = "RESET ALL; RESET ROLE; CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES;
      SELECT pg_catalog.pg_advisory_unlock_all()";
@@ -64,19 +64,19 @@ impl Server {
     ) -> Result<Json, ToolError> {
         within_reason(async {
             let mut client = self.client().await?;
-            let tx = client.transaction().await.map_err(PgError::told)?;
-            tx.batch_execute(LIMITS).await.map_err(PgError::told)?;
+            let tx = client.transaction().await.map_err(PgError::tool_error)?;
+            tx.batch_execute(LIMITS).await.map_err(PgError::tool_error)?;
             let result = as_role(&tx, role, work).await?;
             claim
                 .settle_in_postgres(&tx, print(&result).as_str())
                 .await
-                .map_err(hapax::Error::told)?;
+                .map_err(hapax::Error::tool_error)?;
             if let Some(role) = role {
                 // Triggers and constraints that were deferred to the commit run as the script's
                 // role, too.
                 assume(&tx, role).await?;
             }
-            tx.commit().await.map_err(PgError::told)?;
+            tx.commit().await.map_err(PgError::tool_error)?;
             self.keep(client, role).await;
             Ok(result)
         })
@@ -88,10 +88,10 @@ impl Server {
         within_reason(async {
             let mut client = self.client().await?;
             let tx = client.build_transaction().read_only(true).start().await;
-            let tx = tx.map_err(PgError::told)?;
-            tx.batch_execute(LIMITS).await.map_err(PgError::told)?;
+            let tx = tx.map_err(PgError::tool_error)?;
+            tx.batch_execute(LIMITS).await.map_err(PgError::tool_error)?;
             let result = as_role(&tx, role, work).await?;
-            tx.rollback().await.map_err(PgError::told)?;
+            tx.rollback().await.map_err(PgError::tool_error)?;
             self.keep(client, role).await;
             Ok(result)
         })
@@ -109,7 +109,7 @@ impl Server {
             match kept {
                 Some(client) if client.batch_execute("").await.is_ok() => return Ok(client),
                 Some(_) => {}
-                None => return Hapax::client(&self.0.url).await.map_err(hapax::Error::told),
+                None => return Hapax::client(&self.0.url).await.map_err(hapax::Error::tool_error),
             }
         }
     }
@@ -134,7 +134,7 @@ async fn within_reason(
     work: impl Future<Output = Result<Json, ToolError>>,
 ) -> Result<Json, ToolError> {
     let late = || Err(ToolError::transient("the server does not answer"));
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| late())
+    tokio::time::timeout(WORK_TIMEOUT, work).await.unwrap_or_else(|_| late())
 }
 
 async fn as_role(tx: &Transaction<'_>, role: Option<&str>, work: Work) -> Result<Json, ToolError> {
@@ -142,13 +142,13 @@ async fn as_role(tx: &Transaction<'_>, role: Option<&str>, work: Work) -> Result
     check(tx, role).await?;
     assume(tx, role).await?;
     let result = work(tx).await?;
-    tx.batch_execute("RESET ROLE").await.map_err(PgError::told)?;
+    tx.batch_execute("RESET ROLE").await.map_err(PgError::tool_error)?;
     Ok(result)
 }
 
 async fn assume(tx: &Transaction<'_>, role: &str) -> Result<(), ToolError> {
     let role = role.replace('"', "\"\"");
-    tx.batch_execute(&format!("SET LOCAL ROLE \"{role}\"")).await.map_err(PgError::told)
+    tx.batch_execute(&format!("SET LOCAL ROLE \"{role}\"")).await.map_err(PgError::tool_error)
 }
 
 /// The properties that a role must not have, and the remedy for each.
@@ -169,11 +169,12 @@ SELECT
 FROM pg_catalog.pg_roles r WHERE r.rolname = $1";
 
 async fn check(tx: &Transaction<'_>, role: &str) -> Result<(), ToolError> {
-    let row = tx.query_typed_opt(CHECKS, &[(&role, Type::NAME)]).await.map_err(PgError::told)?;
+    let row =
+        tx.query_typed_opt(CHECKS, &[(&role, Type::NAME)]).await.map_err(PgError::tool_error)?;
     let Some(row) = row else {
         return Err(ToolError::permission(format!("there is no role {role:?}")));
     };
-    match row.try_get(0).map_err(PgError::told)? {
+    match row.try_get(0).map_err(PgError::tool_error)? {
         "" => Ok(()),
         why => Err(ToolError::permission(format!("the role {role:?} {why}"))),
     }
@@ -188,8 +189,8 @@ impl Seal {
         let seal = "SELECT current_user::pg_catalog.text,
                  pg_catalog.transaction_timestamp()::pg_catalog.text,
                  pg_catalog.current_setting('transaction_read_only')";
-        let row = tx.query_typed_one(seal, &[]).await.map_err(PgError::told)?;
-        let text = |column: usize| row.try_get(column).map_err(PgError::told);
+        let row = tx.query_typed_one(seal, &[]).await.map_err(PgError::tool_error)?;
+        let text = |column: usize| row.try_get(column).map_err(PgError::tool_error);
         Ok(Self(text(0)?, text(1)?, text(2)?))
     }
 

@@ -113,15 +113,15 @@ impl MailboxClient {
             Tls::StartTls => {
                 let mut session = Session::open(stream).await?;
                 session.command("STARTTLS").await?;
-                if !session.heard.is_empty() {
+                if !session.unparsed.is_empty() {
                     // An attacker on the way may have sent this, to be taken for the server inside
                     // TLS.
                     return Err(MailboxError::Protocol(
-                        "something was said before TLS began".into(),
+                        "the server sent data before TLS began".into(),
                     ));
                 }
                 let stream = secure(session.stream).await?;
-                self.search(Session { stream, heard: Vec::new(), tag: 1 }, message_id).await
+                self.search(Session { stream, unparsed: Vec::new(), tag: 1 }, message_id).await
             }
         }
     }
@@ -141,7 +141,7 @@ impl MailboxClient {
     }
 }
 
-/// Why a lookup cannot tell.
+/// Why a lookup has no answer.
 enum MailboxError {
     Io(io::Error),
     Protocol(String),
@@ -166,7 +166,7 @@ impl fmt::Display for MailboxError {
 struct Session<S> {
     stream: S,
     /// Bytes from the server that were not parsed yet.
-    heard: Vec<u8>,
+    unparsed: Vec<u8>,
     tag: u32,
 }
 
@@ -181,12 +181,12 @@ enum Step {
 impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Waits for the greeting.
     async fn open(stream: S) -> Result<Self, MailboxError> {
-        let mut session = Self { stream, heard: Vec::new(), tag: 0 };
+        let mut session = Self { stream, unparsed: Vec::new(), tag: 0 };
         loop {
             match session.next("")? {
                 Some(Step::Failed(why)) => return Err(MailboxError::Protocol(why)),
                 Some(_) => return Ok(session),
-                None => drop(session.hear().await?),
+                None => drop(session.receive().await?),
             }
         }
     }
@@ -198,38 +198,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         let tag = format!("A{}", self.tag);
         self.stream.write_all(format!("{tag} {words}\r\n").as_bytes()).await?;
         self.stream.flush().await?;
-        let (mut found, mut heard) = (0, 0);
+        let (mut found, mut received) = (0, 0);
         loop {
             match self.next(&tag)? {
                 Some(Step::More) => {}
                 Some(Step::Found(count)) => found += count,
                 Some(Step::Done) => return Ok(found),
                 Some(Step::Failed(why)) => return Err(MailboxError::Protocol(why)),
-                None => heard += self.hear().await?,
+                None => received += self.receive().await?,
             }
-            if heard > MOST {
-                return Err(MailboxError::Protocol("the server talks too much".into()));
+            if received > MOST {
+                return Err(MailboxError::Protocol("the response is too long".into()));
             }
         }
     }
 
     /// The next response, if all of it has arrived.
     fn next(&mut self, tag: &str) -> Result<Option<Step>, MailboxError> {
-        let (rest, step) = match Response::parse(&self.heard) {
+        let (rest, step) = match Response::parse(&self.unparsed) {
             Ok((rest, response)) => (rest.len(), step(response, tag)),
             Err(error) if error.is_incomplete() => return Ok(None),
-            Err(_) if !self.heard.ends_with(b"\n") => return Ok(None),
+            Err(_) if !self.unparsed.ends_with(b"\n") => return Ok(None),
             Err(_) => {
-                let said = String::from_utf8_lossy(&self.heard).into_owned();
-                return Err(MailboxError::Protocol(format!("cannot be understood: {said}")));
+                let text = String::from_utf8_lossy(&self.unparsed).into_owned();
+                return Err(MailboxError::Protocol(format!("unreadable response: {text}")));
             }
         };
-        self.heard.drain(..self.heard.len() - rest);
+        self.unparsed.drain(..self.unparsed.len() - rest);
         Ok(Some(step))
     }
 
-    async fn hear(&mut self) -> Result<usize, MailboxError> {
-        match self.stream.read_buf(&mut self.heard).await? {
+    async fn receive(&mut self) -> Result<usize, MailboxError> {
+        match self.stream.read_buf(&mut self.unparsed).await? {
             0 => Err(MailboxError::Protocol("the server went away".into())),
             count => Ok(count),
         }
@@ -237,12 +237,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
 }
 
 fn step(response: Response<'_>, expected: &str) -> Step {
-    let said = |words: Option<std::borrow::Cow<'_, str>>| words.unwrap_or_default().into_owned();
+    let text = |words: Option<std::borrow::Cow<'_, str>>| words.unwrap_or_default().into_owned();
     match response {
         Response::MailboxData(MailboxDatum::Search(ids)) => Step::Found(ids.len()),
-        Response::Data { status: Status::Bye, outcome } => Step::Failed(said(outcome.information)),
+        Response::Data { status: Status::Bye, outcome } => Step::Failed(text(outcome.information)),
         Response::Done { tag, status: Status::Ok, .. } if tag.0 == expected => Step::Done,
-        Response::Done { outcome, .. } => Step::Failed(said(outcome.information)),
+        Response::Done { outcome, .. } => Step::Failed(text(outcome.information)),
         _ => Step::More,
     }
 }

@@ -1,6 +1,6 @@
 //! The meaning of an SMTP server's reply, or of no reply, for a message.
 //!
-//! A server that says no has not taken the message, in any phase. A server that says nothing after
+//! A server that refuses has not taken the message, in any phase. A server that is silent after
 //! the final dot may have taken it. Before the dot a message is not complete, and RFC 5321 has the
 //! server forget it.
 //!
@@ -32,12 +32,12 @@ pub(super) enum Phase {
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReplyError<'a> {
-    /// The server said no.
+    /// The server refused.
     Refused {
         /// The reply code.
         code: u16,
         /// The text of the reply.
-        said: &'a str,
+        text: &'a str,
     },
     /// The server cannot do what is needed, or cannot be trusted.
     Unfit,
@@ -46,12 +46,12 @@ pub(super) enum ReplyError<'a> {
 }
 
 /// The class of a failure in this phase.
-pub(super) fn class(phase: Phase, trouble: ReplyError<'_>) -> Class {
-    match (phase, trouble) {
+pub(super) fn class(phase: Phase, error: ReplyError<'_>) -> Class {
+    match (phase, error) {
         (_, ReplyError::Refused { code: 400..=499, .. }) => Class::Transient,
         (Phase::Login, ReplyError::Refused { .. } | ReplyError::Unfit) => Class::Permission,
         (_, ReplyError::Refused { code: 530 | 534 | 535 | 538, .. }) => Class::Permission,
-        (_, ReplyError::Refused { code: 500..=599, said }) if is_policy(said) => Class::Permission,
+        (_, ReplyError::Refused { code: 500..=599, text }) if is_policy(text) => Class::Permission,
         (_, ReplyError::Refused { code: 500..=599, .. }) => Class::Precondition,
         (Phase::Ended, _) => Class::Indeterminate,
         (_, ReplyError::Unfit) => Class::Precondition,
@@ -61,10 +61,10 @@ pub(super) fn class(phase: Phase, trouble: ReplyError<'_>) -> Class {
 
 /// Whether a refusal is a matter of policy: by its enhanced status code (RFC 3463), or by the words
 /// with which servers without such codes refuse to relay.
-fn is_policy(said: &str) -> bool {
-    let mut first = said.split_whitespace().next().unwrap_or_default().split('.');
+fn is_policy(text: &str) -> bool {
+    let mut first = text.split_whitespace().next().unwrap_or_default().split('.');
     let enhanced = (first.next(), first.next(), first.next().is_some());
-    enhanced == (Some("5"), Some("7"), true) || said.to_ascii_lowercase().contains("relay")
+    enhanced == (Some("5"), Some("7"), true) || text.to_ascii_lowercase().contains("relay")
 }
 
 #[cfg(test)]
@@ -74,8 +74,8 @@ mod tests {
     /// Proves I-10: a message that may have been sent is never called a failure.
     #[test]
     fn each_reply_has_one_class() {
-        let no = |code, said| ReplyError::Refused { code, said };
-        for (phase, trouble, expected) in [
+        let no = |code, text| ReplyError::Refused { code, text };
+        for (phase, error, expected) in [
             (Phase::Hello, ReplyError::Silent, Class::Transient),
             (Phase::Hello, ReplyError::Unfit, Class::Precondition),
             (Phase::Hello, no(421, "4.3.2 shutting down"), Class::Transient),
@@ -101,7 +101,7 @@ mod tests {
             (Phase::Ended, no(554, "5.6.0 bad content"), Class::Precondition),
             (Phase::Ended, no(554, "5.7.1 spam"), Class::Permission),
         ] {
-            assert_eq!(class(phase, trouble), expected, "{phase:?} {trouble:?}");
+            assert_eq!(class(phase, error), expected, "{phase:?} {error:?}");
         }
     }
 }

@@ -91,7 +91,7 @@ impl Wire {
         })
     }
 
-    /// Hands a message over. An error that is not indeterminate says that the server has not
+    /// Hands a message over. An error that is not indeterminate means that the server has not
     /// taken it.
     pub(super) async fn send(&self, message: &Message) -> Result<(), ToolError> {
         let progress = Progress(AtomicU8::new(0));
@@ -182,21 +182,21 @@ impl Wire {
 }
 
 fn stopped(phase: Phase, stop: Stop) -> ToolError {
-    let (class, said) = match stop {
+    let (class, text) = match stop {
         Stop::Error(error) => {
-            let said = error.source().map(ToString::to_string).unwrap_or_default();
-            let trouble = match error.status() {
-                Some(code) => ReplyError::Refused { code: code.into(), said: &said },
+            let text = error.source().map(ToString::to_string).unwrap_or_default();
+            let reply_error = match error.status() {
+                Some(code) => ReplyError::Refused { code: code.into(), text: &text },
                 None if error.is_client() || is_distrust(&error) => ReplyError::Unfit,
                 None => ReplyError::Silent,
             };
-            (class(phase, trouble), chain(&error))
+            (class(phase, reply_error), chain(&error))
         }
         Stop::Unexpected(reply) => {
-            let said = reply.first_line().unwrap_or_default();
+            let text = reply.first_line().unwrap_or_default();
             let code = reply.code();
-            let trouble = ReplyError::Refused { code: code.into(), said };
-            (class(phase, trouble), format!("an unexpected reply: {code} {said}"))
+            let reply_error = ReplyError::Refused { code: code.into(), text };
+            (class(phase, reply_error), format!("an unexpected reply: {code} {text}"))
         }
         Stop::Unfit(why) => (class(phase, ReplyError::Unfit), why.to_owned()),
     };
@@ -207,7 +207,7 @@ fn stopped(phase: Phase, stop: Stop) -> ToolError {
         Phase::Content => "sending the content",
         Phase::Ended => "waiting for the server to take the message",
     };
-    ToolError { class, message: format!("{when}: {}", excerpt(&said, QUOTED)) }
+    ToolError { class, message: format!("{when}: {}", excerpt(&text, QUOTED)) }
 }
 
 /// Whether TLS itself failed, and not the connection below it.

@@ -8,22 +8,22 @@ use url::Url;
 /// How long a URL may be, in bytes.
 const LONGEST: usize = 8192;
 
-/// The URL that a script asks for, in its one spelling, under the base if there is one.
+/// The URL that a script requests, in its one spelling, under the base if there is one.
 pub(crate) fn resolve(
     base: Option<&Url>,
     allow_private: bool,
-    asked: &str,
+    reference: &str,
 ) -> Result<Url, ToolError> {
     let refuse = |why: &str| {
-        let asked: String = asked.chars().take(200).collect();
-        Err(ToolError::logic(format!("{asked:?} {why}")))
+        let reference: String = reference.chars().take(200).collect();
+        Err(ToolError::logic(format!("{reference:?} {why}")))
     };
-    if asked.len() > LONGEST {
+    if reference.len() > LONGEST {
         return refuse("is too long for a URL");
     }
     let parsed = match base {
-        Some(base) => base.join(asked),
-        None => Url::parse(asked),
+        Some(base) => base.join(reference),
+        None => Url::parse(reference),
     };
     let Ok(mut url) = parsed else { return refuse("is not a URL") };
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none_or(str::is_empty) {
@@ -101,22 +101,22 @@ mod tests {
     use super::*;
     use hapax_items::Class;
 
-    fn under(base: &str, asked: &str) -> Result<String, ToolError> {
+    fn under(base: &str, reference: &str) -> Result<String, ToolError> {
         let base = directory(Url::parse(base).expect("a base"));
-        resolve(Some(&base), false, asked).map(String::from)
+        resolve(Some(&base), false, reference).map(String::from)
     }
 
     #[test]
     fn two_spellings_of_a_url_are_one() {
         let base = "https://API.example.org:443/v1";
         let plain = "https://api.example.org/v1/a-b%2Fc?x=%C3%BC";
-        for asked in [
+        for reference in [
             "a-b%2fc?x=%c3%bc",
             "./a%2db%2Fc?x=ü",
             "https://api.example.org/v1/%61-b%2Fc?x=%C3%bc",
             "HTTPS://api.EXAMPLE.org:443/v1/x/../a-b%2Fc?x=%C3%BC",
         ] {
-            assert_eq!(under(base, asked).as_deref(), Ok(plain), "{asked}");
+            assert_eq!(under(base, reference).as_deref(), Ok(plain), "{reference}");
         }
         assert_eq!(server(&Url::parse(plain).expect("a URL")), "https://api.example.org:443");
     }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn an_address_stays_below_its_base() {
         let base = "https://api.example.org/v1";
-        for (asked, class) in [
+        for (reference, class) in [
             ("../v2/a", Class::Permission),
             ("%2e%2e/v2/a", Class::Permission),
             ("/v2/a", Class::Permission),
@@ -139,18 +139,19 @@ mod tests {
             ("a#b", Class::Logic),
             ("file:///etc/passwd", Class::Logic),
         ] {
-            let refused = under(base, asked).expect_err(asked);
-            assert_eq!(refused.class, class, "{asked}: {refused}");
+            let refused = under(base, reference).expect_err(reference);
+            assert_eq!(refused.class, class, "{reference}: {refused}");
         }
     }
 
     #[test]
     fn a_private_address_is_refused_unless_it_is_allowed() {
-        for asked in ["http://127.0.0.1/", "http://[::1]/", "http://0x7f.1/", "http://2130706433/"]
+        for reference in
+            ["http://127.0.0.1/", "http://[::1]/", "http://0x7f.1/", "http://2130706433/"]
         {
-            let refused = resolve(None, false, asked).expect_err(asked);
-            assert_eq!(refused.class, Class::Permission, "{asked}");
-            assert!(resolve(None, true, asked).is_ok(), "{asked}");
+            let refused = resolve(None, false, reference).expect_err(reference);
+            assert_eq!(refused.class, Class::Permission, "{reference}");
+            assert!(resolve(None, true, reference).is_ok(), "{reference}");
         }
     }
 }

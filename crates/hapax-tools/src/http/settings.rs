@@ -78,7 +78,7 @@ pub struct HttpSettings {
 }
 
 impl HttpSettings {
-    /// Any public server, asked by scripts under this name.
+    /// Any public server, called by scripts under this name.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -133,10 +133,10 @@ impl HttpSettings {
         Ok(self)
     }
 
-    /// The headers that a script asks for, sorted by name, if it may set them.
-    pub(super) fn admitted(&self, asked: Option<&Json>) -> Result<Json, ToolError> {
-        let Some(asked) = asked else { return Ok(Json::Object(Vec::new())) };
-        let Json::Object(members) = asked else {
+    /// The headers that a script requests, sorted by name, if it may set them.
+    pub(super) fn admitted(&self, requested: Option<&Json>) -> Result<Json, ToolError> {
+        let Some(requested) = requested else { return Ok(Json::Object(Vec::new())) };
+        let Json::Object(members) = requested else {
             return Err(ToolError::logic("headers have to be an object of texts"));
         };
         let mut admitted = Vec::new();
@@ -183,7 +183,7 @@ impl fmt::Debug for HttpSettings {
 /// How to find out whether a mutation happened: by asking for the thing that it would have made.
 ///
 /// An answer of 2xx means that it happened, and is the result; 404 means that it was not found; any
-/// other answer says nothing.
+/// other answer proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
     /// The URL to ask, under the base, with `{key}` where the mutation's key belongs.

@@ -45,8 +45,8 @@ pub(crate) enum Repeated {
 }
 
 /// A server that honours keys repeats its first answer. An answer that turns a request away before
-/// its key is checked says nothing; nor does 422, which may mean that the key is known with another
-/// request.
+/// its key is checked proves nothing; nor does 422, which may mean that the key is known with
+/// another request.
 pub(crate) fn repeated(status: StatusCode) -> Repeated {
     match failure(status, true, true) {
         None => Repeated::Happened,

@@ -1,4 +1,4 @@
-//! A script's statements on the ledger's file. SQLite asks about each of their actions; see
+//! A script's statements on the ledger's file. SQLite has each of their actions authorized; see
 //! `fence`.
 
 use hapax::document::print;
@@ -18,7 +18,7 @@ pub(super) fn execute(tx: &Transaction<'_>, statements: &[Statement]) -> Result<
         let before = tx.total_changes();
         let mut prepared = bound(tx, statement)?;
         let mut rows = prepared.raw_query();
-        while rows.next().map_err(rusqlite::Error::told)?.is_some() {}
+        while rows.next().map_err(rusqlite::Error::tool_error)?.is_some() {}
         // A statement that changes no rows leaves the number of the one before.
         let changed = if tx.total_changes() == before { 0 } else { tx.changes() };
         changes.push(Json::number(changed));
@@ -35,18 +35,18 @@ pub(super) fn query(
     let mut prepared = bound(tx, statement)?;
     let names: Vec<String> = prepared.column_names().map(str::to_owned).collect();
     unique(&names)?;
-    let (mut told, mut rows) = (Rows::new(limits), prepared.raw_query());
-    while let Some(row) = rows.next().map_err(rusqlite::Error::told)? {
-        told.push(members(&names, row)?)?;
+    let (mut result, mut rows) = (Rows::new(limits), prepared.raw_query());
+    while let Some(row) = rows.next().map_err(rusqlite::Error::tool_error)? {
+        result.push(members(&names, row)?)?;
     }
-    Ok(told.json())
+    Ok(result.json())
 }
 
 fn bound<'t>(
     tx: &'t Transaction<'_>,
     statement: &Statement,
 ) -> Result<rusqlite::Statement<'t>, ToolError> {
-    let mut prepared = tx.prepare(&statement.sql).map_err(rusqlite::Error::told)?;
+    let mut prepared = tx.prepare(&statement.sql).map_err(rusqlite::Error::tool_error)?;
     let count = prepared.parameter_count();
     let mut most = 0;
     for index in 1..=count {
@@ -59,7 +59,7 @@ fn bound<'t>(
         };
         most = most.max(number);
         let value = value(statement.param(number)?);
-        prepared.raw_bind_parameter(index, value).map_err(rusqlite::Error::told)?;
+        prepared.raw_bind_parameter(index, value).map_err(rusqlite::Error::tool_error)?;
     }
     statement.takes(most)?;
     Ok(prepared)
@@ -88,7 +88,7 @@ fn value(json: &Json) -> Value {
 
 fn members(names: &[String], row: &Row<'_>) -> Result<Vec<(String, Json)>, ToolError> {
     let member = |(index, name): (usize, &String)| {
-        let value = match row.get_ref(index).map_err(rusqlite::Error::told)? {
+        let value = match row.get_ref(index).map_err(rusqlite::Error::tool_error)? {
             ValueRef::Null => Json::Null,
             ValueRef::Integer(number) => exact(&number.to_string()),
             ValueRef::Real(number) if number.is_finite() => exact(&format!("{number:?}")),

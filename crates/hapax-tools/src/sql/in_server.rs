@@ -27,10 +27,11 @@ pub(super) fn execute(statements: Vec<Statement>) -> Work {
             let mut changes = Vec::new();
             for statement in &statements {
                 // One statement a message: the protocol refuses a second one in it.
-                let prepared = tx.prepare(&statement.sql).await.map_err(PgError::told)?;
+                let prepared = tx.prepare(&statement.sql).await.map_err(PgError::tool_error)?;
                 statement.takes(prepared.params().len())?;
                 let params = statement.params.iter().map(Param::of);
-                let changed = tx.execute_raw(&prepared, params).await.map_err(PgError::told)?;
+                let changed =
+                    tx.execute_raw(&prepared, params).await.map_err(PgError::tool_error)?;
                 seal.holds(tx).await?;
                 changes.push(Json::number(changed));
             }
@@ -51,30 +52,31 @@ async fn rows(
     limits: Limits,
 ) -> Result<Json, ToolError> {
     let seal = Seal::of(tx).await?;
-    let prepared = tx.prepare(&statement.sql).await.map_err(told)?;
+    let prepared = tx.prepare(&statement.sql).await.map_err(read_only_error)?;
     statement.takes(prepared.params().len())?;
     let columns = prepared.columns();
     let names: Vec<String> = columns.iter().map(|column| column.name().to_owned()).collect();
     unique(&names)?;
     let portal = tx.bind_raw(&prepared, statement.params.iter().map(Param::of)).await;
-    let portal = portal.map_err(told)?;
+    let portal = portal.map_err(read_only_error)?;
     // One more than there may be, to see that there are more.
     let most = i32::try_from(limits.rows).unwrap_or(i32::MAX).saturating_add(1);
-    let mut stream = std::pin::pin!(tx.query_portal_raw(&portal, most).await.map_err(told)?);
-    let mut told_rows = Rows::new(limits);
-    while let Some(row) = stream.try_next().await.map_err(told)? {
-        told_rows.push(value::members(&row)?)?;
+    let mut stream =
+        std::pin::pin!(tx.query_portal_raw(&portal, most).await.map_err(read_only_error)?);
+    let mut result = Rows::new(limits);
+    while let Some(row) = stream.try_next().await.map_err(read_only_error)? {
+        result.push(value::members(&row)?)?;
     }
     seal.holds(tx).await?;
-    Ok(told_rows.json())
+    Ok(result.json())
 }
 
 /// An error in a transaction that was begun to read only.
-fn told(error: PgError) -> ToolError {
+fn read_only_error(error: PgError) -> ToolError {
     match error.code() {
         Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
             ToolError::logic("a query changes nothing: use execute")
         }
-        _ => error.told(),
+        _ => error.tool_error(),
     }
 }

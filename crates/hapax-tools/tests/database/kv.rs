@@ -14,14 +14,14 @@ async fn a_value_is_there_for_other_items_and_runs() {
             .item("second", r#"console.log(JSON.stringify(await kv.get({ key: "a" })));"#)
             .await
             .unwrap();
-        assert_eq!(place.said().await, r#"{"list":["x",null,0.5],"n":1}"#);
+        assert_eq!(place.log().await, r#"{"list":["x",null,0.5],"n":1}"#);
         let body = r#"
             const before = await kv.get({ key: "a" });
             await kv.set({ key: "a", value: "other" });
             const removed = [await kv.remove({ key: "a" }), await kv.remove({ key: "b" })];
             console.log(JSON.stringify([before.n, removed, await kv.get({ key: "a" })]));"#;
         place.item("third", body).await.unwrap();
-        assert_eq!(place.said().await, r#"[1,[{"removed":true},{"removed":false}],null]"#);
+        assert_eq!(place.log().await, r#"[1,[{"removed":true},{"removed":false}],null]"#);
     }
 }
 
@@ -36,7 +36,7 @@ async fn a_value_that_was_set_is_not_set_again() {
         place.try_again().await;
         place.item("x", goes_on).await.unwrap();
         place.item("z", r#"console.log(await kv.get({ key: "a" }));"#).await.unwrap();
-        assert_eq!(place.said().await, "2", "it was set before, and since then by another item");
+        assert_eq!(place.log().await, "2", "it was set before, and since then by another item");
     }
 }
 
@@ -49,7 +49,7 @@ async fn stores_do_not_see_each_other() {
             await other.set({ key: "a", value: 2 });
             console.log(await kv.get({ key: "a" }), await other.get({ key: "a" }));"#;
         place.item("x", body).await.unwrap();
-        assert_eq!(place.said().await, "1 2");
+        assert_eq!(place.log().await, "1 2");
     }
 }
 
@@ -75,7 +75,7 @@ async fn another_value_for_the_same_key_is_judged() {
         let mutations = place.items.mutations(item.key, 1).await.unwrap();
         assert_eq!(mutations[0].state, MutationState::Applied);
         place.item("y", r#"console.log((await kv.get({ key: "a" })).b);"#).await.unwrap();
-        assert_eq!(place.said().await, "2");
+        assert_eq!(place.log().await, "2");
     }
 }
 
@@ -98,6 +98,6 @@ async fn keys_and_values_have_limits() {
             await kv.set({ key: "k".repeat(512), value });
             console.log(await kv.get({ key: "k".repeat(512) }) === value);"#;
         place.item("fits", fits).await.unwrap();
-        assert_eq!(place.said().await, "true");
+        assert_eq!(place.log().await, "true");
     }
 }

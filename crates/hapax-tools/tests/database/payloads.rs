@@ -11,7 +11,7 @@ use hapax_items::{
 };
 use hapax_tools::{Database, FileSettings, FileTool, Kv, Sql};
 
-/// Calls of a tool with the same identity: as it was applied, and as it is asked for again.
+/// Calls of a tool with the same identity: as it was applied, and as it is requested again.
 struct Change {
     tool: Arc<dyn Tool>,
     operation: &'static str,
@@ -34,10 +34,10 @@ impl Change {
         )
     }
 
-    fn degree(&self, asked: &str) -> Difference {
+    fn degree(&self, requested: &str) -> Difference {
         let plan = |arguments| self.tool.plan(self.operation, &json(arguments)).expect("a plan");
-        let (recorded, asked) = (plan(self.applied), plan(asked));
-        self.tool.compare_payload(self.operation, &recorded.payload, &asked.payload)
+        let (recorded, requested) = (plan(self.applied), plan(requested));
+        self.tool.compare_payload(self.operation, &recorded.payload, &requested.payload)
     }
 }
 
@@ -73,7 +73,7 @@ fn failed(result: Result<usize, Error>) -> (Class, String, String) {
 }
 
 /// The log of the last run.
-async fn said(items: &Items) -> String {
+async fn log_of(items: &Items) -> String {
     items.runs("letters", None, 1).await.expect("runs").remove(0).log.join("\n")
 }
 
@@ -127,20 +127,22 @@ async fn a_replay_goes_on_unless_the_difference_is_significant() {
             items.act(key, open.judged, Action::TryAgain, None, person).await.unwrap();
         };
         failed(drive(&items, &change.script(applied, stop)).await);
-        let result = said(&items).await;
+        let result = log_of(&items).await;
         assert_ne!(result, "", "{id}");
-        for (asked, degree) in [(equivalent, Difference::Equivalent), (minor, Difference::Minor)] {
-            assert_eq!(change.degree(asked), degree, "{asked}");
+        for (requested, degree) in
+            [(equivalent, Difference::Equivalent), (minor, Difference::Minor)]
+        {
+            assert_eq!(change.degree(requested), degree, "{requested}");
             try_again().await;
-            let (class, _, message) = failed(drive(&items, &change.script(asked, stop)).await);
-            assert!(class == Class::Logic && message.contains("stop"), "{asked}: {message}");
-            assert_eq!(said(&items).await, result, "{asked}");
+            let (class, _, message) = failed(drive(&items, &change.script(requested, stop)).await);
+            assert!(class == Class::Logic && message.contains("stop"), "{requested}: {message}");
+            assert_eq!(log_of(&items).await, result, "{requested}");
         }
         assert_eq!(change.degree(significant), Difference::Significant);
         try_again().await;
         let (class, next, message) = failed(drive(&items, &change.script(significant, "")).await);
         assert_eq!((class, next.as_str()), (Class::Precondition, "escalate"), "{message}");
-        assert_eq!(said(&items).await, "", "{id} was told nothing");
+        assert_eq!(log_of(&items).await, "", "{id} got no result");
         let item = items.show("letters", id).await.unwrap();
         assert_eq!(item.state, ItemState::NeedsAttention, "{id}");
         let mutations = items.mutations(item.key, 1).await.unwrap();

@@ -140,7 +140,7 @@ impl Place {
     }
 
     /// The log of the last run.
-    pub(crate) async fn said(&self) -> String {
+    pub(crate) async fn log(&self) -> String {
         let runs = self.items.runs("books", None, 1).await.expect("runs");
         runs.first().map(|run| run.log.join("\n")).unwrap_or_default()
     }

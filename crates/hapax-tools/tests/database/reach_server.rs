@@ -277,7 +277,7 @@ async fn a_cut_connection_is_made_again() {
 
 /// Numbers and texts come back as what they are, and other types say how to ask for them.
 #[tokio::test]
-async fn values_of_many_types_are_told() {
+async fn values_of_many_types_are_returned() {
     let place = Place::server().await;
     let sql = "SELECT 1::int2 a, -2::int4 b, 3::int8 c, 0.5::float4 d, 1e300::float8 e, \
         12345.6700::numeric f, 12345678901234567890.5::numeric g, 'x'::varchar h, true i, \
@@ -294,7 +294,7 @@ async fn values_of_many_types_are_told() {
         .await
         .unwrap();
     assert_eq!(
-        place.said().await,
+        place.log().await,
         concat!(
             r#"{"a":1,"b":-2,"c":3,"d":0.5,"e":1e+300,"f":12345.67,"g":"12345678901234567890.5","#,
             r#""h":"x","i":true,"j":null,"k":{"k":[1,null]},"l":[1],"m":null,"n":7}"#
@@ -315,7 +315,7 @@ async fn values_of_many_types_are_told() {
         console.log(JSON.stringify(await sql.query({ sql: all })));"#;
     place.item("c", types).await.unwrap();
     assert_eq!(
-        place.said().await,
+        place.log().await,
         r#"[{"d":"2024-02-29","id":"00000000-0000-0000-0000-000000000001","list":"{1,2}","n":12.5}]"#
     );
 }

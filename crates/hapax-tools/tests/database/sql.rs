@@ -29,7 +29,7 @@ async fn rows_are_written_once_although_the_script_runs_again() {
         for _ in 0..3 {
             let (_, message) = failed(place.item("x", &body(r#"throw new Error("stop")"#)).await);
             assert!(message.contains("stop"), "{message}");
-            assert_eq!(place.said().await, r#"{"changes":[2,1,0]}"#);
+            assert_eq!(place.log().await, r#"{"changes":[2,1,0]}"#);
             place.try_again().await;
         }
         assert_eq!(place.look("SELECT count(*) FROM book"), "2");
@@ -119,7 +119,7 @@ async fn parameters_are_bound_and_never_spliced() {
             console.log(JSON.stringify([rows, other]));"#;
         place.item("x", body).await.unwrap();
         assert_eq!(
-            place.said().await,
+            place.log().await,
             r#"[[{"a":"'); DROP TABLE t; --","b":-7,"c":0.5}],[{"a":"text","b":2,"c":1e-7,"d":null}]]"#
         );
     }
@@ -127,14 +127,14 @@ async fn parameters_are_bound_and_never_spliced() {
 
 /// A query returns all rows or fails, and in numbers that a script can hold.
 #[tokio::test]
-async fn a_query_tells_everything_or_fails() {
+async fn a_query_returns_every_row_or_fails() {
     for place in Place::all().await {
         let all = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000) \
             SELECT n FROM n";
         let rows =
             |sql: &str| format!("console.log((await sql.query({{ sql: \"{sql}\" }})).length);");
         place.item("a", &rows(all)).await.unwrap();
-        assert_eq!(place.said().await, "1000");
+        assert_eq!(place.log().await, "1000");
         let endless = all.replace(" WHERE n < 1000", "");
         for (id, sql) in [("b", all.replace("1000", "1001")), ("c", endless)] {
             let (class, message) = failed(place.item(id, &rows(&sql)).await);
@@ -147,7 +147,7 @@ async fn a_query_tells_everything_or_fails() {
             \"SELECT 9007199254740993 AS a, 9007199254740992 AS b, 1.5 AS c, count(*) AS d\" })));";
         place.item("e", large).await.unwrap();
         assert_eq!(
-            place.said().await,
+            place.log().await,
             r#"[{"a":"9007199254740993","b":9007199254740992,"c":1.5,"d":1}]"#
         );
         for (id, arguments) in [

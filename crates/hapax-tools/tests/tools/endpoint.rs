@@ -18,7 +18,7 @@ fn settings() -> EndpointSettings {
     EndpointSettings { secrets: vec![secret], timeout, allow_private: true }
 }
 
-/// Proves I-11: a maintainer may be a webhook; it is asked once, and the question is signed.
+/// Proves I-11: a maintainer may be a webhook; it gets one request, and the request is signed.
 #[tokio::test]
 async fn a_service_gets_evidence_and_answers_with_a_proposal() {
     let site = Site::start().await;

@@ -30,7 +30,7 @@ async fn a_file_is_written_read_and_removed() {
     let file = directory.path().join("root/a/b/c.txt");
     assert_eq!(fs::read(&file).unwrap(), "hällo\n".as_bytes());
     let folder = fs::read_dir(file.parent().unwrap()).unwrap();
-    assert_eq!(folder.count(), 1, "nothing is left of how it was written");
+    assert_eq!(folder.count(), 1, "no temporary file remains");
     let read = tool.read("read", &json(r#"{"path": "a/b/c.txt"}"#)).await.unwrap();
     assert_eq!(text(&read), r#"{"content":"hällo\n","path":"a/b/c.txt","size":7}"#);
     fs::write(&file, [0xff]).unwrap();
@@ -75,7 +75,7 @@ fn payloads_differ_in_three_degrees() {
     }
 }
 
-/// Proves K-7: a lookup tells whether a file was written, and a holder that was stopped with a
+/// Proves K-7: a lookup finds out whether a file was written, and a holder that was stopped with a
 /// temporary file cannot put that file in place any more.
 #[tokio::test]
 async fn a_file_says_whether_it_was_written() {
@@ -88,12 +88,12 @@ async fn a_file_says_whether_it_was_written() {
     assert_eq!(found(tool.reconcile(&write).await), result);
 
     let hex = &write.key.to_string()["sha256:".len()..][..16];
-    let left = root.join(format!("d/.hapax-{hex}-{}", write.fence));
+    let temporary = root.join(format!("d/.hapax-{hex}-{}", write.fence));
     fs::write(root.join("d/f"), "older").unwrap();
-    fs::write(&left, "ne").unwrap();
+    fs::write(&temporary, "ne").unwrap();
     for _ in 0..2 {
         assert_eq!(tool.reconcile(&write).await, Finding::NotFound, "for as long as it takes");
-        assert!(!left.exists());
+        assert!(!temporary.exists());
     }
 
     let remove = call(&tool, "remove", r#"{"path": "d/f"}"#);
@@ -213,7 +213,7 @@ async fn a_path_that_is_no_file_or_too_large_is_refused() {
     assert_eq!(mutate(&tool, &remove).await.unwrap_err().class, Class::Precondition);
     let names: Vec<_> =
         fs::read_dir(&root).unwrap().map(|file| file.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 3, "nothing is left of what failed: {names:?}");
+    assert_eq!(names.len(), 3, "no temporary file remains: {names:?}");
     let large = format!(r#"{{"path": "f", "content": "{}"}}"#, "x".repeat(1024 * 1024 + 1));
     assert_eq!(tool.plan("write", &json(&large)).unwrap_err().class, Class::Logic);
     assert!(FileTool::new(FileSettings::new(root.join("absent"))).is_err());

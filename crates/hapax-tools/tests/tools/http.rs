@@ -51,18 +51,19 @@ async fn a_mutation_goes_out_once_with_its_key() {
     assert_eq!(got.header("host"), Some(&*format!("127.0.0.1:{}", site.port)));
 }
 
-/// Proves I-3: a script may name any method but CONNECT; it is sent as it is written and tells
-/// mutations apart.
+/// Proves I-3: a script may name any method but CONNECT; it is sent as it is written and separates
+/// mutations.
 #[tokio::test]
 async fn any_method_may_be_named() {
     let site = Site::start().await;
     site.answers("/v1/orders", 207, "{}");
     let tool = tool(site.port);
-    let asked = |method: &str| format!(r#"{{"method": "{method}", "url": "orders", "body": "x"}}"#);
+    let arguments =
+        |method: &str| format!(r#"{{"method": "{method}", "url": "orders", "body": "x"}}"#);
     let methods = ["PROPPATCH", "POST", "purge", "M-SEARCH!#$%&'*+.^_`|~9"];
     let mut keys = Vec::new();
     for method in methods {
-        let call = call(&tool, "request", &asked(method));
+        let call = call(&tool, "request", &arguments(method));
         assert_eq!(call.plan.identity.get("method").and_then(Json::as_str), Some(method));
         mutate(&tool, &call).await.unwrap();
         assert!(tool.check_by_hand(&call).contains(&format!("whether {method} http://")));
@@ -73,7 +74,7 @@ async fn any_method_may_be_named() {
     keys.dedup();
     assert_eq!(keys.len(), methods.len());
     for refused in ["", "A B", "A\\nB", "GET/", "é", "CONNECT"] {
-        let error = tool.plan("request", &json(&asked(refused))).unwrap_err();
+        let error = tool.plan("request", &json(&arguments(refused))).unwrap_err();
         assert_eq!(error.class, Class::Logic, "{refused}: {error}");
     }
     assert!(tool.plan("request", &json(r#"{"url": "orders"}"#)).is_err());
@@ -174,7 +175,7 @@ async fn each_phase_has_its_class() {
     assert_eq!(error.class, Class::Indeterminate, "{error}");
     assert_eq!(error.message, "no answer within 0.3 s");
     let error = hasty.read("get", &json(r#"{"url": "a"}"#)).await.unwrap_err();
-    assert_eq!(error.class, Class::Transient, "a question can be asked again");
+    assert_eq!(error.class, Class::Transient, "a read can be repeated");
 }
 
 /// Proves I-10.
@@ -274,9 +275,9 @@ async fn a_probe_finds_what_happened() {
 
     let post = call(&tool, "post", r#"{"url": "orders"}"#);
     assert_eq!(tool.reconcile(&post).await, Finding::NotFound);
-    let asked = site.got().pop().expect("a question");
+    let request = site.got().pop().expect("a question");
     let escaped = post.key.to_string().replace(':', "%3A");
-    assert_eq!((asked.method.as_str(), asked.uri), ("GET", format!("/v1/by-key/{escaped}")));
+    assert_eq!((request.method.as_str(), request.uri), ("GET", format!("/v1/by-key/{escaped}")));
     let path = format!("/v1/by-key/{escaped}");
     site.answers(&path, 200, r#"{"id": 7}"#);
     assert!(found(tool.reconcile(&post).await).starts_with(r#"{"body":{"id":7},"#));
@@ -316,7 +317,7 @@ async fn a_server_that_honours_keys_is_asked_again() {
     let mut again = call(&tool, "post", r#"{"url": "orders", "body": "the end"}"#);
     again.key = post.key;
     assert!(found(tool.reconcile(&again).await).starts_with(r#"{"body":{"id":7},"#));
-    assert_eq!((site.got().len(), site.done()), (3, 1), "asked three times, done once");
+    assert_eq!((site.got().len(), site.done()), (3, 1), "requested three times, done once");
 
     site.answers("/v1/refused", 400, "");
     let refused = call(&tool, "post", r#"{"url": "refused"}"#);

@@ -13,7 +13,7 @@ use hapax_tools::{Email, EmailSettings, Http, HttpSettings, Webhook, WebhookSett
 use crate::site::Site;
 use crate::stage::compare;
 
-/// Applies a change, and asks for it again with other payloads: equivalent, minor and significant.
+/// Applies a change, and requests it again with other payloads: equivalent, minor and significant.
 /// Asserts that it is applied once.
 async fn replayed(tool: Arc<dyn Tool>, operation: &str, [applied, others @ ..]: [&str; 4]) {
     let name = tool.name().to_owned();
@@ -33,28 +33,31 @@ async fn replayed(tool: Arc<dyn Tool>, operation: &str, [applied, others @ ..]: 
             Err(Error::Failed { failure, .. }) => failure,
             other => panic!("{arguments}: {other:?}"),
         };
-        let said = items.runs("letters", None, 1).await.expect("runs").remove(0).log;
-        (failure.class, failure.message, said)
+        let log = items.runs("letters", None, 1).await.expect("runs").remove(0).log;
+        (failure.class, failure.message, log)
     };
     let stop = r#"throw new Error("stop");"#;
     let (class, message, result) = drive(applied, stop).await;
     assert_eq!((class, result.len()), (Class::Logic, 1), "{message}");
     let degrees = [Difference::Equivalent, Difference::Minor, Difference::Significant];
-    for (asked, degree) in others.into_iter().zip(degrees) {
-        assert_eq!(compare(&*tool, operation, applied, asked), degree, "{asked}");
+    for (requested, degree) in others.into_iter().zip(degrees) {
+        assert_eq!(compare(&*tool, operation, applied, requested), degree, "{requested}");
         let open = items.escalations(None, 1).await.expect("a list").remove(0);
         let person = ("ada", "it is mended");
         let acted = items.act(open.key, open.judged, Action::TryAgain, None, person).await;
         acted.expect("decided");
-        let (class, message, said) = drive(asked, stop).await;
+        let (class, message, log) = drive(requested, stop).await;
         match degree {
             Difference::Significant => {
-                assert_eq!(class, Class::Precondition, "{asked}: {message}");
-                assert!(said.is_empty(), "{name} was told nothing");
+                assert_eq!(class, Class::Precondition, "{requested}: {message}");
+                assert!(log.is_empty(), "{name} got no result");
             }
             _ => {
-                assert!(class == Class::Logic && message.contains("stop"), "{asked}: {message}");
-                assert_eq!(said, result, "{asked}");
+                assert!(
+                    class == Class::Logic && message.contains("stop"),
+                    "{requested}: {message}"
+                );
+                assert_eq!(log, result, "{requested}");
             }
         }
     }
@@ -64,7 +67,7 @@ async fn replayed(tool: Arc<dyn Tool>, operation: &str, [applied, others @ ..]: 
     assert_eq!(states, [(MutationState::Applied, 1)], "{name}");
 }
 
-/// Proves I-6: an HTTP server is asked once, whatever the difference.
+/// Proves I-6: an HTTP server gets one request, whatever the difference.
 #[tokio::test]
 async fn a_request_is_not_sent_again_with_another_payload() {
     let site = Site::start().await;

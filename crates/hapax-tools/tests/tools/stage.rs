@@ -53,11 +53,16 @@ pub(crate) async fn mutate(tool: &dyn Tool, call: &Call) -> Result<Json, ToolErr
 }
 
 /// How much the payloads of two calls differ.
-pub(crate) fn compare(tool: &dyn Tool, operation: &str, recorded: &str, asked: &str) -> Difference {
+pub(crate) fn compare(
+    tool: &dyn Tool,
+    operation: &str,
+    recorded: &str,
+    requested: &str,
+) -> Difference {
     let plan = |arguments| tool.plan(operation, &json(arguments)).expect("a plan");
-    let (recorded, asked) = (plan(recorded), plan(asked));
-    assert_eq!(text(&recorded.identity), text(&asked.identity), "the same mutation");
-    tool.compare_payload(operation, &recorded.payload, &asked.payload)
+    let (recorded, requested) = (plan(recorded), plan(requested));
+    assert_eq!(text(&recorded.identity), text(&requested.identity), "the same mutation");
+    tool.compare_payload(operation, &recorded.payload, &requested.payload)
 }
 
 /// The result in a finding that a mutation happened.

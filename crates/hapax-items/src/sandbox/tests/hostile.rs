@@ -1,6 +1,6 @@
 //! Scripts that try to go on after a stop, and the calls that still reach the host.
 
-use super::{stopped_at, tells};
+use super::{assert_transcript, stopped_at};
 
 const ONE: &str = r#"kv.set {"n":1}"#;
 const TWO: &str = r#"kv.set {"n":2}"#;
@@ -101,7 +101,7 @@ fn a_stop_at_begin_or_end_is_final() {
 
 #[test]
 fn an_error_thrown_by_a_handler_cannot_be_caught_outside() {
-    tells(
+    assert_transcript(
         "const fail = () => { throw new Error('x'); };
          try { await withItem('a', '', fail); } catch {} finally { await kv.set({ n: 1 }); }
          await Promise.allSettled([withItem('b', '', fail)]);",
@@ -111,7 +111,7 @@ fn an_error_thrown_by_a_handler_cannot_be_caught_outside() {
 
 #[test]
 fn a_rejection_that_the_handler_shares_cannot_be_caught_first() {
-    tells(
+    assert_transcript(
         "let fail; const shared = new Promise((_, reject) => { fail = reject; });
          shared.catch(() => kv.set({ n: 1 }));
          withItem('a', '', () => { Promise.resolve().then(() => fail(new Error('x'))); return shared; })
@@ -122,11 +122,11 @@ fn a_rejection_that_the_handler_shares_cannot_be_caught_first() {
 
 #[test]
 fn items_within_items_without_end_are_stuck_at_the_first() {
-    tells(
+    assert_transcript(
         "const down = (n) => withItem('i' + n, '', () => down(n + 1)); await down(0);",
         &["begin i0 ", "stuck nested"],
     );
-    tells(
+    assert_transcript(
         "let n = 0;
          await withItem('a', '', async () => {
            await Promise.race([withItem('b', '', () => {}), kv.set({ n: 1 })]);
@@ -159,13 +159,13 @@ fn a_with_item_that_is_called_wrongly_cannot_be_caught() {
             "try {{ await {call}; }} catch {{}} finally {{ kv.set({{ n: 2 }}); }}
              await kv.set({{ n: 3 }});"
         );
-        tells(&script, &[expected]);
+        assert_transcript(&script, &[expected]);
     }
-    tells(
+    assert_transcript(
         "new Promise(() => { withItem(1); }).catch(() => {}); console.log('x'); kv.set({ n: 1 });",
         &[id],
     );
-    tells(
+    assert_transcript(
         "await withItem('a', '', async () => { try { await withItem(); } catch {} });",
         &[
             "begin a ",
@@ -176,7 +176,7 @@ fn a_with_item_that_is_called_wrongly_cannot_be_caught() {
 
 #[test]
 fn polluted_prototypes_change_nothing_for_the_host() {
-    tells(
+    assert_transcript(
         "Promise.prototype.then = function () { throw new Error('then'); };
          Promise.prototype.catch = Promise.prototype.finally = undefined;
          Promise.resolve = Promise.all = () => { throw 1; };
@@ -212,7 +212,7 @@ fn polluted_prototypes_change_nothing_for_the_host() {
 
 #[test]
 fn a_json_of_the_scripts_own_is_not_asked() {
-    tells(
+    assert_transcript(
         "JSON.stringify = () => '\"forged\"'; JSON.parse = () => 'forged'; globalThis.JSON = null;
          console.log(await withItem('a', '', async () => (await kv.set({ n: 1 })).n));",
         &["begin a ", ONE, "end 1", "log 1", "completed"],
@@ -221,7 +221,7 @@ fn a_json_of_the_scripts_own_is_not_asked() {
 
 #[test]
 fn a_to_json_on_all_objects_is_what_the_script_says_and_still_json() {
-    tells(
+    assert_transcript(
         "Object.prototype.toJSON = function () { return 'all'; };
          await withItem('a', '', async (ctx) => { await kv.set({ n: 1 }); return ctx.item.id; });",
         &["begin a ", r#"kv.set "all""#, r#"end "a""#, "completed"],
@@ -230,7 +230,7 @@ fn a_to_json_on_all_objects_is_what_the_script_says_and_still_json() {
 
 #[test]
 fn a_then_on_all_objects_stays_within_the_script() {
-    tells(
+    assert_transcript(
         "let n = 0;
          Object.prototype.then = function (resolve) { delete Object.prototype.then; kv.set({ n: 2 }); resolve('mine'); };
          console.log(await kv.set({ n: 1 }));",
@@ -246,21 +246,21 @@ fn a_then_on_all_objects_stays_within_the_script() {
 
 #[test]
 fn thenables_are_waited_for_and_cannot_settle_twice() {
-    tells(
+    assert_transcript(
         "const odd = { then(resolve, reject) { resolve(1); resolve(2); reject(3); throw 4; } };
          console.log(await withItem('a', '', () => odd), await odd);",
         &["begin a ", "end 1", "log 1 1", "completed"],
     );
-    tells(
+    assert_transcript(
         "await withItem('a', '', () => ({ get then() { kv.set({ n: 1 }); throw new Error('x'); } }));",
         &["begin a ", ONE, "threw in item Error: x"],
     );
-    tells("await withItem('a', '', () => ({ then() {} }));", &["begin a ", "stuck"]);
+    assert_transcript("await withItem('a', '', () => ({ then() {} }));", &["begin a ", "stuck"]);
 }
 
 #[test]
 fn proxies_are_read_once_and_are_only_what_they_show() {
-    tells(
+    assert_transcript(
         "let reads = 0;
          const p = new Proxy({ n: 0 }, { get(t, k) {
            if (k === 'toJSON') return undefined;
@@ -271,7 +271,7 @@ fn proxies_are_read_once_and_are_only_what_they_show() {
          console.log(await withItem('a', '', handler), reads);",
         &[ONE, "begin a ", "end 6", "log 6 1", "completed"],
     );
-    tells(
+    assert_transcript(
         "const { proxy, revoke } = Proxy.revocable({}, {}); revoke();
          await kv.set(proxy).catch((e) => console.log(e.name)); throw proxy;",
         &["log TypeError", "threw (an object)"],
@@ -280,13 +280,13 @@ fn proxies_are_read_once_and_are_only_what_they_show() {
 
 #[test]
 fn getters_and_to_json_in_arguments_that_call_tools_come_first() {
-    tells(
+    assert_transcript(
         "await kv.set({ get n() { kv.set({ n: 1 }); return 2; } });
          await kv.set({ toJSON() { kv.set({ n: 1 }); return { n: 2 }; } });",
         &[ONE, TWO, ONE, TWO, "completed"],
     );
     stopped_at(1, "await kv.set({ get n() { kv.set({ n: 1 }); return 2; } });", &[ONE, "stopped"]);
-    tells(
+    assert_transcript(
         "await kv.set({ get n() { withItem(); } }).catch(() => {}); kv.set({ n: 1 });",
         &["threw TypeError: withItem: the id must be a string of 1 to 512 bytes"],
     );
@@ -294,7 +294,7 @@ fn getters_and_to_json_in_arguments_that_call_tools_come_first() {
 
 #[test]
 fn symbol_tricks_convert_nothing() {
-    tells(
+    assert_transcript(
         "const odd = { [Symbol.toPrimitive]() { kv.set({ n: 9 }); return 'x'; }, [Symbol.toStringTag]: 'Promise',
            get [Symbol.species]() { return Object; }, constructor: Promise };
          await kv.set(odd).catch((e) => console.log(e.name));
@@ -306,7 +306,7 @@ fn symbol_tricks_convert_nothing() {
 
 #[test]
 fn a_script_cannot_change_the_item_in_its_context() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', async (ctx) => {
            let refused = 0;
            for (const change of [() => { ctx.item.id = 'b'; }, () => { ctx.item = {}; },
@@ -323,7 +323,7 @@ fn a_script_cannot_change_the_item_in_its_context() {
 
 #[test]
 fn a_mutation_after_an_item_is_over_is_passed_on_as_outside_of_it() {
-    tells(
+    assert_transcript(
         "let later; const gate = new Promise((go) => { later = go; });
          await withItem('a', '', () => { gate.then(() => kv.set({ n: 2 })); return kv.set({ n: 1 }); });
          later();",
@@ -333,14 +333,14 @@ fn a_mutation_after_an_item_is_over_is_passed_on_as_outside_of_it() {
 
 #[test]
 fn an_error_that_calls_tools_while_it_is_read_calls_nobody() {
-    tells(
+    assert_transcript(
         "const e = new Error('x');
          Object.defineProperty(e, 'message', { get() { kv.set({ n: 1 }); console.log('m'); return 'read'; } });
          Error.prepareStackTrace = () => { kv.set({ n: 2 }); return 's'; };
          throw e;",
         &["threw Error: read"],
     );
-    tells(
+    assert_transcript(
         "throw Object.defineProperty(new Error('x'), 'name', { get() { throw new Error('y'); } });",
         &["threw Error: x"],
     );
@@ -348,7 +348,7 @@ fn an_error_that_calls_tools_while_it_is_read_calls_nobody() {
 
 #[test]
 fn a_tool_borrowed_for_another_object_is_the_same_tool() {
-    tells(
+    assert_transcript(
         "const { set } = kv; await set({ n: 1 }); await set.call(null, { n: 2 });
          await Reflect.apply(mail.send, kv, [{ n: 3 }]); await [{ n: 1 }].map(set)[0];
          await new Proxy(kv, {}).set({ n: 2 });",

@@ -2,53 +2,56 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Limits, Recorder, limits, tells, told_by};
+use super::{Limits, Recorder, assert_transcript, limits, transcript_of};
 
 #[track_caller]
-fn told_within(limits: &Limits, script: &str, expected: &[&str]) {
-    assert_eq!(told_by(script, limits, Recorder::default()), expected, "\n{script}");
+fn assert_transcript_within(limits: &Limits, script: &str, expected: &[&str]) {
+    assert_eq!(transcript_of(script, limits, Recorder::default()), expected, "\n{script}");
 }
 
 /// Proves I-14.
 #[test]
 fn endless_loops_end_wherever_they_are() {
-    tells("for (;;) {}", &["limit Time"]);
-    tells("await withItem('a', '', () => { for (;;) {} });", &["begin a ", "limit in item Time"]);
-    tells("await kv.set({ toJSON() { for (;;) {} } });", &["limit Time"]);
-    tells("await kv.set({ get a() { for (;;) {} } });", &["limit Time"]);
-    tells(
+    assert_transcript("for (;;) {}", &["limit Time"]);
+    assert_transcript(
+        "await withItem('a', '', () => { for (;;) {} });",
+        &["begin a ", "limit in item Time"],
+    );
+    assert_transcript("await kv.set({ toJSON() { for (;;) {} } });", &["limit Time"]);
+    assert_transcript("await kv.set({ get a() { for (;;) {} } });", &["limit Time"]);
+    assert_transcript(
         "await withItem('a', '', () => ({ toJSON() { for (;;) {} } }));",
         &["begin a ", "limit in item Time"],
     );
-    tells("console.log({ get a() { for (;;) {} } });", &["limit Time"]);
-    tells(
+    assert_transcript("console.log({ get a() { for (;;) {} } });", &["limit Time"]);
+    assert_transcript(
         "await withItem('a', '', () => ({ get then() { for (;;) {} } }));",
         &["begin a ", "limit in item Time"],
     );
-    tells("new Promise(() => { for (;;) {} }).catch(() => {});", &["limit Time"]);
-    tells("await { then() { for (;;) {} } };", &["limit Time"]);
-    tells("(function* () { for (;;) yield; })().forEach(() => {});", &["limit Time"]);
-    tells(
+    assert_transcript("new Promise(() => { for (;;) {} }).catch(() => {});", &["limit Time"]);
+    assert_transcript("await { then() { for (;;) {} } };", &["limit Time"]);
+    assert_transcript("(function* () { for (;;) yield; })().forEach(() => {});", &["limit Time"]);
+    assert_transcript(
         "const a = []; a[Symbol.iterator] = function* () { for (;;) yield 1; }; for (const _ of a);",
         &["limit Time"],
     );
-    tells("throw { get a() { for (;;) {} } };", &["limit Time"]);
+    assert_transcript("throw { get a() { for (;;) {} } };", &["limit Time"]);
 }
 
 /// Proves I-14.
 #[test]
 fn an_endless_loop_cannot_be_caught() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', async () => {
            try { for (;;) {} } catch { kv.set({ n: 1 }); } finally { kv.set({ n: 2 }); console.log('f'); }
          });",
         &["begin a ", "limit in item Time"],
     );
-    tells(
+    assert_transcript(
         "new Promise(() => { for (;;) {} }).finally(() => kv.set({ n: 1 })); kv.set({ n: 2 });",
         &["limit Time"],
     );
-    tells(
+    assert_transcript(
         "async function* g() { try { for (;;) {} } finally { kv.set({ n: 1 }); } }
          g().next().catch(() => kv.set({ n: 2 })); new Map({ [Symbol.iterator]: () => ({
            next() { for (;;) {} }, return() { kv.set({ n: 3 }); return {}; } }) });",
@@ -59,26 +62,33 @@ fn an_endless_loop_cannot_be_caught() {
 /// Proves I-14.
 #[test]
 fn a_loop_of_jobs_ends() {
-    tells(
+    assert_transcript(
         "const f = () => { Promise.resolve().then(f); }; f(); await new Promise(() => {});",
         &["limit Time"],
     );
-    tells(
+    assert_transcript(
         "withItem('a', '', async () => { for (;;) await null; });",
         &["begin a ", "limit in item Time"],
     );
     // Each promise waits for the next one, so that the run ends by either limit.
     let script = "const f = () => Promise.resolve().then(f); f(); await new Promise(() => {});";
-    told_within(&Limits { memory_bytes: 8 << 20, ..Limits::default() }, script, &["limit Memory"]);
+    assert_transcript_within(
+        &Limits { memory_bytes: 8 << 20, ..Limits::default() },
+        script,
+        &["limit Memory"],
+    );
     let quick = Limits { cpu: Duration::from_millis(20), memory_bytes: 1 << 30, ..limits() };
-    told_within(&quick, script, &["limit Time"]);
+    assert_transcript_within(&quick, script, &["limit Time"]);
 }
 
 /// Proves I-14.
 #[test]
 fn an_expression_that_backtracks_for_ever_ends() {
-    tells("/^(a+)+$/.test('a'.repeat(40) + 'b');", &["limit Time"]);
-    tells("try { 'x'.repeat(40).replace(/(x+x+)+y/g, ''); } catch { kv.set(); }", &["limit Time"]);
+    assert_transcript("/^(a+)+$/.test('a'.repeat(40) + 'b');", &["limit Time"]);
+    assert_transcript(
+        "try { 'x'.repeat(40).replace(/(x+x+)+y/g, ''); } catch { kv.set(); }",
+        &["limit Time"],
+    );
 }
 
 /// Proves I-14.
@@ -92,17 +102,23 @@ fn loops_within_the_engine_end() {
         "'a'.repeat(2e6).indexOf('a'.repeat(1e6) + 'b');",
         "'a'.repeat(2e6).split({ toString: () => 'a'.repeat(1e6) + 'b' });",
     ] {
-        tells(
+        assert_transcript(
             &format!("try {{ {script} }} catch (e) {{ console.log(e.name); }}"),
             &["log RangeError", "completed"],
         );
     }
-    tells("[].indexOf.call({ length: 2 ** 53 - 1 }, 1);", &["limit Time"]);
-    tells("[].forEach.call({ length: 2 ** 53 - 1 }, () => {});", &["limit Time"]);
-    tells("const a = []; a.length = 2 ** 32 - 1; [a, a, a].flat();", &["limit Time"]);
+    assert_transcript("[].indexOf.call({ length: 2 ** 53 - 1 }, 1);", &["limit Time"]);
+    assert_transcript("[].forEach.call({ length: 2 ** 53 - 1 }, () => {});", &["limit Time"]);
+    assert_transcript("const a = []; a.length = 2 ** 32 - 1; [a, a, a].flat();", &["limit Time"]);
     let before = Instant::now();
-    tells("const a = 'x'.repeat(1e5).split(''); for (;;) a.slice().sort();", &["limit Time"]);
-    tells("const a = JSON.stringify('x'.repeat(1e6)); for (;;) JSON.parse(a);", &["limit Time"]);
+    assert_transcript(
+        "const a = 'x'.repeat(1e5).split(''); for (;;) a.slice().sort();",
+        &["limit Time"],
+    );
+    assert_transcript(
+        "const a = JSON.stringify('x'.repeat(1e6)); for (;;) JSON.parse(a);",
+        &["limit Time"],
+    );
     assert!(before.elapsed() < Duration::from_secs(20), "{:?}", before.elapsed());
 }
 
@@ -115,11 +131,11 @@ fn the_time_of_the_host_is_not_the_scripts() {
     let script = "await withItem('a', '', async () => {
         for (let i = 0; i < 10; i++) { await noop.do(); for (let j = 0; j < 2e4; j++); }
     });";
-    let told = told_by(script, &limits, host);
-    assert_eq!(told.last().map(String::as_str), Some("completed"));
+    let transcript = transcript_of(script, &limits, host);
+    assert_eq!(transcript.last().map(String::as_str), Some("completed"));
     let host = Recorder { pause, ..Recorder::default() };
-    let told = told_by("await noop.do(); await noop.do(); for (;;) {}", &limits, host);
-    assert_eq!(told, ["noop.do {}", "noop.do {}", "limit Time"]);
+    let transcript = transcript_of("await noop.do(); await noop.do(); for (;;) {}", &limits, host);
+    assert_eq!(transcript, ["noop.do {}", "noop.do {}", "limit Time"]);
 }
 
 /// Proves I-14.
@@ -141,7 +157,7 @@ fn memory_that_is_not_there_is_not_given() {
     ] {
         for handler in ["async () =>", "() =>"] {
             let script = format!("await withItem('a', '', {handler} {{ {bomb} }});");
-            told_within(&limits, &script, expected);
+            assert_transcript_within(&limits, &script, expected);
         }
     }
 }
@@ -149,7 +165,7 @@ fn memory_that_is_not_there_is_not_given() {
 /// Proves I-14.
 #[test]
 fn a_script_may_catch_that_memory_is_short() {
-    tells(
+    assert_transcript(
         "try { 'x'.repeat(2 ** 29); } catch (e) { console.log(e.message); } await kv.set();",
         &["log out of memory", "kv.set {}", "completed"],
     );
@@ -175,8 +191,8 @@ fn no_amount_of_memory_is_so_short_that_the_host_falls() {
             ..Limits::default()
         };
         for script in scripts {
-            let told = told_by(script, &limits, Recorder::default());
-            assert!(!told.is_empty());
+            let transcript = transcript_of(script, &limits, Recorder::default());
+            assert!(!transcript.is_empty());
         }
     }
 }
@@ -184,21 +200,24 @@ fn no_amount_of_memory_is_so_short_that_the_host_falls() {
 /// Proves I-14.
 #[test]
 fn recursion_without_end_reaches_the_limit_of_the_stack() {
-    tells("const f = () => f() + 1; f();", &["limit Stack"]);
-    tells(
+    assert_transcript("const f = () => f() + 1; f();", &["limit Stack"]);
+    assert_transcript(
         "await withItem('a', '', () => { const f = () => [1].map(f); f(); });",
         &["begin a ", "limit in item Stack"],
     );
-    tells("const f = async () => { await f(); }; await f();", &["limit Stack"]);
-    tells("let a = []; for (let i = 0; i < 1e5; i++) a = [a]; await kv.set(a);", &["limit Stack"]);
-    tells("JSON.parse('['.repeat(1e5));", &["limit Stack"]);
-    tells("const p = new Proxy({}, { get: (t, k) => p[k] }); p.x;", &["limit Stack"]);
+    assert_transcript("const f = async () => { await f(); }; await f();", &["limit Stack"]);
+    assert_transcript(
+        "let a = []; for (let i = 0; i < 1e5; i++) a = [a]; await kv.set(a);",
+        &["limit Stack"],
+    );
+    assert_transcript("JSON.parse('['.repeat(1e5));", &["limit Stack"]);
+    assert_transcript("const p = new Proxy({}, { get: (t, k) => p[k] }); p.x;", &["limit Stack"]);
 }
 
 /// Proves I-14.
 #[test]
 fn a_handler_may_catch_that_the_stack_is_short_and_go_on() {
-    tells(
+    assert_transcript(
         "await withItem('a', '', async () => {
            const f = () => f() + 1; try { f(); } catch (e) { await kv.set({ e: e.name }); }
          });",
@@ -211,8 +230,8 @@ fn a_handler_may_catch_that_the_stack_is_short_and_go_on() {
 fn tools_that_are_called_at_the_end_of_the_stack_keep_the_host_safe() {
     let script = "const f = () => { kv.get(); f(); };
         try { f(); } catch (e) { console.log(e.name); } throw 'enough';";
-    let told = told_by(script, &limits(), Recorder::default());
-    let (calls, end) = told.split_at(told.len() - 2);
+    let transcript = transcript_of(script, &limits(), Recorder::default());
+    let (calls, end) = transcript.split_at(transcript.len() - 2);
     assert_eq!(end, ["log RangeError", "threw enough"]);
     assert!(calls.len() > 100 && calls.iter().all(|call| call == "kv.get {}"));
 }
@@ -221,22 +240,22 @@ fn tools_that_are_called_at_the_end_of_the_stack_keep_the_host_safe() {
 #[test]
 fn more_calls_than_allowed_end_the_run_uncaught() {
     let limits = Limits { calls: 3, ..limits() };
-    told_within(
+    assert_transcript_within(
         &limits,
         "for (;;) { try { await noop.do(); } catch {} }",
         &["noop.do {}", "noop.do {}", "noop.do {}", "limit Calls"],
     );
-    told_within(
+    assert_transcript_within(
         &limits,
         "for (;;) { try { console.log('x'); } catch {} }",
         &["log x", "log x", "log x", "limit Calls"],
     );
-    told_within(
+    assert_transcript_within(
         &limits,
         "for (;;) { try { withItem('a', '', () => {}); } catch {} }",
         &["limit Calls"],
     );
-    told_within(
+    assert_transcript_within(
         &limits,
         "try { for (;;) noop.do(); } catch {} finally { console.log('f'); }",
         &["noop.do {}", "noop.do {}", "noop.do {}", "limit Calls"],
@@ -248,17 +267,17 @@ fn more_calls_than_allowed_end_the_run_uncaught() {
 fn messages_that_are_too_large_end_the_run_uncaught() {
     let limits = Limits { message_bytes: 100, ..limits() };
     let all = |script: &str| format!("try {{ {script} }} catch {{}} finally {{ noop.do(); }}");
-    told_within(&limits, &all("await kv.set('x'.repeat(99));"), &["limit Message"]);
-    told_within(&limits, &all("console.log('x'.repeat(101));"), &["limit Message"]);
-    told_within(
+    assert_transcript_within(&limits, &all("await kv.set('x'.repeat(99));"), &["limit Message"]);
+    assert_transcript_within(&limits, &all("console.log('x'.repeat(101));"), &["limit Message"]);
+    assert_transcript_within(
         &limits,
         "await withItem('a', '', () => 'x'.repeat(99));",
         &["begin a ", "limit in item Message"],
     );
     let host = Recorder { answer: Some(format!("\"{}\"", "x".repeat(599))), ..Recorder::default() };
-    let told = told_by(&all("await kv.get(); "), &limits, host);
-    assert_eq!(told, ["kv.get {}", "limit Message"]);
-    told_within(
+    let transcript = transcript_of(&all("await kv.get(); "), &limits, host);
+    assert_eq!(transcript, ["kv.get {}", "limit Message"]);
+    assert_transcript_within(
         &limits,
         "await kv.set('x'.repeat(98)); console.log('y'.repeat(100));",
         &[
@@ -274,13 +293,19 @@ fn messages_that_are_too_large_end_the_run_uncaught() {
 fn requests_that_wait_for_the_host_count_as_memory() {
     let limits = Limits { memory_bytes: 4 << 20, ..limits() };
     let script = "const big = 'x'.repeat(1e6 - 2); for (let i = 0; i < 10; i++) kv.set(big);";
-    let told =
-        told_by(script, &limits, Recorder { answer: Some("0".to_owned()), ..Recorder::default() });
-    assert_eq!((told.len(), told[4].as_str()), (5, "limit Memory"));
+    let transcript = transcript_of(
+        script,
+        &limits,
+        Recorder { answer: Some("0".to_owned()), ..Recorder::default() },
+    );
+    assert_eq!((transcript.len(), transcript[4].as_str()), (5, "limit Memory"));
     let script = "const big = 'x'.repeat(1e6 - 2); for (let i = 0; i < 10; i++) await kv.set(big);";
-    let told =
-        told_by(script, &limits, Recorder { answer: Some("0".to_owned()), ..Recorder::default() });
-    assert_eq!((told.len(), told[10].as_str()), (11, "completed"));
+    let transcript = transcript_of(
+        script,
+        &limits,
+        Recorder { answer: Some("0".to_owned()), ..Recorder::default() },
+    );
+    assert_eq!((transcript.len(), transcript[10].as_str()), (11, "completed"));
 }
 
 /// Proves I-14.
@@ -288,7 +313,7 @@ fn requests_that_wait_for_the_host_count_as_memory() {
 fn a_world_without_room_is_a_limit_and_no_crash() {
     for bytes in [1, 1_000, 10_000, 100_000, 150_000, 200_000] {
         let limits = Limits { memory_bytes: bytes, ..limits() };
-        told_within(&limits, "1;", &["limit Memory"]);
+        assert_transcript_within(&limits, "1;", &["limit Memory"]);
     }
 }
 
@@ -296,5 +321,5 @@ fn a_world_without_room_is_a_limit_and_no_crash() {
 #[test]
 fn a_script_without_any_time_does_not_begin() {
     let limits = Limits { cpu: Duration::ZERO, ..limits() };
-    told_within(&limits, "console.log('x'); for (;;) {}", &["limit Time"]);
+    assert_transcript_within(&limits, "console.log('x'); for (;;) {}", &["limit Time"]);
 }

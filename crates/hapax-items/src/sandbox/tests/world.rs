@@ -1,11 +1,11 @@
 //! The objects that a script finds.
 
-use super::{Recorder, limits, tells, told_by};
+use super::{Recorder, assert_transcript, limits, transcript_of};
 
 #[test]
 fn the_global_object_has_these_names_and_no_others() {
     let script = "console.log(Object.getOwnPropertyNames(globalThis).sort().join(' '));";
-    let told = told_by(script, &limits(), Recorder::default());
+    let transcript = transcript_of(script, &limits(), Recorder::default());
     let expected = "log AggregateError Array ArrayBuffer AsyncDisposableStack BigInt BigInt64Array \
         BigUint64Array Boolean DataView Date DisposableStack Error EvalError Float16Array \
         Float32Array Float64Array Infinity Int16Array Int32Array Int8Array InternalError Iterator \
@@ -14,12 +14,12 @@ fn the_global_object_has_these_names_and_no_others() {
         Uint8Array Uint8ClampedArray WeakMap WeakSet console decodeURI decodeURIComponent \
         encodeURI encodeURIComponent escape globalThis isFinite isNaN kv mail noop parseFloat \
         parseInt undefined unescape withItem";
-    assert_eq!(told[0], expected);
+    assert_eq!(transcript[0], expected);
 }
 
 #[test]
 fn the_clock_stands_at_the_start_outside_and_at_the_hosts_time_inside() {
-    tells(
+    assert_transcript(
         "const show = () => console.log(Date.now(), new Date().getTime(), +new (class extends Date {})(),
            Date() === new Date().toString(), new Date(5).getTime(), new Date(2020, 1).getFullYear(),
            new Date().constructor === Date, new Date() instanceof Date, Date.name, Date.length);
@@ -40,11 +40,11 @@ fn randomness_is_the_same_in_each_run_and_starts_anew_in_each_item() {
     let script = "const r = () => Math.random();
         console.log('o1', r()); await withItem('a', '', () => console.log('i', r(), r()));
         console.log('o2', r()); await withItem('a', '', () => console.log('i', r(), r()));";
-    let told = told_by(script, &limits(), Recorder::default());
-    assert_eq!(told, told_by(script, &limits(), Recorder::default()));
-    let inside: Vec<_> = told.iter().filter(|line| line.starts_with("log i")).collect();
+    let transcript = transcript_of(script, &limits(), Recorder::default());
+    assert_eq!(transcript, transcript_of(script, &limits(), Recorder::default()));
+    let inside: Vec<_> = transcript.iter().filter(|line| line.starts_with("log i")).collect();
     assert_eq!(inside[0], inside[1]);
-    let outside: Vec<_> = told.iter().filter_map(|line| line.strip_prefix("log o")).collect();
+    let outside: Vec<_> = transcript.iter().filter_map(|line| line.strip_prefix("log o")).collect();
     assert_ne!(outside[0][1..], outside[1][1..]);
     let numbers = inside[0].split(' ').skip(2).map(|text| text.parse::<f64>().unwrap());
     assert!(numbers.into_iter().all(|number| (0.0..1.0).contains(&number)));
@@ -67,14 +67,15 @@ fn there_is_no_code_from_text() {
           }
         }
         console.log('found', found.length, ...found);";
-    tells(script, &["log found 0", "completed"]);
+    assert_transcript(script, &["log found 0", "completed"]);
 }
 
 #[test]
 fn there_are_no_other_modules() {
-    let told = told_by("import fs from 'fs'; console.log(fs);", &limits(), Recorder::default());
-    assert!(told.len() == 1 && told[0].starts_with("unreadable "), "{told:?}");
-    tells(
+    let transcript =
+        transcript_of("import fs from 'fs'; console.log(fs);", &limits(), Recorder::default());
+    assert!(transcript.len() == 1 && transcript[0].starts_with("unreadable "), "{transcript:?}");
+    assert_transcript(
         "for (const name of ['fs', 'std', 'os', 'qjs:os', './x.js']) {
            try { await import(name); console.log('imported', name); } catch {}
          }",
@@ -84,7 +85,7 @@ fn there_are_no_other_modules() {
 
 #[test]
 fn there_is_no_shared_memory_no_weak_reference_no_timer_and_no_print() {
-    tells(
+    assert_transcript(
         "for (const name of ['Atomics', 'SharedArrayBuffer', 'WeakRef', 'FinalizationRegistry',
            'setTimeout', 'setInterval', 'print', 'performance', 'std', 'os', 'process', 'require',
            'queueMicrotask', 'navigator', 'scriptArgs', 'Function', 'eval']) {
@@ -96,7 +97,7 @@ fn there_is_no_shared_memory_no_weak_reference_no_timer_and_no_print() {
 
 #[test]
 fn the_console_shows_strings_as_they_are_errors_by_name_and_the_rest_as_json() {
-    tells(
+    assert_transcript(
         "console.log('a b', 1, null, undefined, true, 5n, Symbol('s'), [1, 'x'], { a: 1 });
          console.info(new TypeError('t')); console.warn('w'); console.error(new Error(''));
          const cycle = []; cycle[0] = cycle; console.log(cycle, '\\ud800');
@@ -116,7 +117,7 @@ fn the_console_shows_strings_as_they_are_errors_by_name_and_the_rest_as_json() {
 
 #[test]
 fn a_tool_has_its_operations_and_nothing_else() {
-    tells(
+    assert_transcript(
         "console.log(Object.getOwnPropertyNames(kv), Object.getPrototypeOf(kv) === null,
            Object.isFrozen(kv), Object.isFrozen(kv.set), kv.set.name, Reflect.ownKeys(kv).length,
            typeof kv.constructor, 'prototype' in kv.set, Object.isFrozen(console),
@@ -131,7 +132,7 @@ fn a_tool_has_its_operations_and_nothing_else() {
 
 #[test]
 fn neither_a_tool_nor_with_item_can_be_replaced() {
-    tells(
+    assert_transcript(
         "const refused = [];
          const attempt = (f) => { try { f(); } catch (e) { refused.push(e.name); } };
          attempt(() => { kv = {}; });
@@ -151,7 +152,7 @@ fn neither_a_tool_nor_with_item_can_be_replaced() {
 
 #[test]
 fn bounded_built_ins_behave_as_the_originals() {
-    tells(
+    assert_transcript(
         "console.log([3, 1, 2].sort(), [10, 9, undefined, 1].sort(), ['b', 'a'].toSorted(),
            [3, 1, 2].sort((a, b) => b - a), [[1, [2, , 3]], 4].flat(), [[1, [2]]].flat(Infinity),
            [1, 2].flatMap((n) => [n, n]), [1].concat([2], 3, [[4]]), [1, 2, 3].slice(1), [1, 2].join('-'),

@@ -25,7 +25,7 @@ const HARMLESS: &str = "\
 /// Which calls count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Callee {
-    /// Calls through a name that says that it is remote.
+    /// Calls through a name that means a remote.
     Remote,
     /// All awaited calls, too.
     Awaited,
@@ -66,8 +66,8 @@ impl<'a> Remote<'a> {
     /// Considers a call through a remote name, if it is a request or is awaited.
     fn consider(&mut self, name: &str, chain: &[String]) {
         let far = chain.iter().rev().find(|link| has_any(link, FAR));
-        let asked = has_any(name, VERBS) || self.awaited;
-        if let Some(far) = far.filter(|_| asked && !is_harmless(name, chain)) {
+        let is_request = has_any(name, VERBS) || self.awaited;
+        if let Some(far) = far.filter(|_| is_request && !is_harmless(name, chain)) {
             let shown = if far == name { name.to_owned() } else { format!("{far}..{name}") };
             self.found.get_or_insert(shown);
         }

@@ -160,7 +160,7 @@ impl<'a> Round<'a> {
                 }
             }
             cond => {
-                let Some((method, call)) = self.asked(cond) else { return };
+                let Some((method, call)) = self.status_check(cond) else { return };
                 match method.as_str() {
                     "is_ok" | "is_success" => self.branch(call, Some(then), other, skips),
                     "is_err" | "is_server_error" => self.branch(call, other, Some(then), skips),
@@ -170,8 +170,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Of `answer.is_ok()` and `answer.status().is_success()`: the question, and the call.
-    fn asked(&self, cond: &Expr) -> Option<(String, String)> {
+    /// Of `answer.is_ok()` and `answer.status().is_success()`: the check, and the call.
+    fn status_check(&self, cond: &Expr) -> Option<(String, String)> {
         let Expr::MethodCall(question) = cond else { return None };
         let name = question.method.to_string();
         if !is_question(&name) {

@@ -1,7 +1,7 @@
 //! The normal form of a piece of a script, without matters of taste.
 //!
-//! Two pieces with the same wording do the same, as far as names from outside mean the same. The
-//! wording leaves out layout, comments, parentheses, quotes, trailing commas, semicolons, and the
+//! Two pieces with the same normal form do the same, as far as names from outside mean the same.
+//! The form leaves out layout, comments, parentheses, quotes, trailing commas, semicolons, and the
 //! names that the script declares: those are numbered as they appear.
 
 use std::collections::HashMap;
@@ -27,19 +27,19 @@ pub(crate) enum Facet {
 /// Numbers of declared names.
 pub(crate) type Numbers = HashMap<Binding, usize>;
 
-pub(crate) struct Wording<'a, 's> {
+pub(crate) struct NormalForm<'a, 's> {
     pub(crate) script: &'a Script<'s>,
     pub(crate) numbers: &'a mut Numbers,
-    /// The node to word. Names declared inside need no following.
+    /// The node to normalize. Names declared inside need no following.
     pub(crate) root: Node,
-    /// Nodes that are worded elsewhere.
+    /// Nodes that are normalized elsewhere.
     pub(crate) holes: &'a [Node],
-    /// Also word the arguments of tools, without subkeys, and keep the script's own names.
+    /// Also normalize the arguments of tools, without subkeys, and keep the script's own names.
     pub(crate) payloads: bool,
     /// Names from outside of the root, as they were met.
     pub(crate) met: Vec<(Binding, Facet)>,
-    /// Calls of tools whose arguments were left out.
-    pub(crate) asked: Vec<Node>,
+    /// Calls of tools whose arguments are omitted.
+    pub(crate) calls: Vec<Node>,
     /// A `this` that belongs to code around the root was met.
     pub(crate) selfish: bool,
     pub(crate) out: String,
@@ -49,9 +49,10 @@ pub(crate) struct Wording<'a, 's> {
 pub(crate) fn payload(script: &Script<'_>, call: Node) -> String {
     let Some(root) = script.syntax.child(call, "arguments") else { return String::new() };
     let mut numbers = Numbers::new();
-    let mut wording = Wording { payloads: true, ..Wording::new(script, &mut numbers, root, &[]) };
-    wording.put(root);
-    wording.out
+    let mut normal_form =
+        NormalForm { payloads: true, ..NormalForm::new(script, &mut numbers, root, &[]) };
+    normal_form.put(root);
+    normal_form.out
 }
 
 const OPERATORS: [&str; 13] = [
@@ -70,15 +71,15 @@ const OPERATORS: [&str; 13] = [
     "yield_expression",
 ];
 
-impl<'a, 's> Wording<'a, 's> {
+impl<'a, 's> NormalForm<'a, 's> {
     pub(crate) fn new(
         script: &'a Script<'s>,
         numbers: &'a mut Numbers,
         root: Node,
         holes: &'a [Node],
     ) -> Self {
-        let (met, asked, out) = Default::default();
-        Self { script, numbers, root, holes, payloads: false, met, asked, selfish: false, out }
+        let (met, calls, out) = Default::default();
+        Self { script, numbers, root, holes, payloads: false, met, calls, selfish: false, out }
     }
 
     pub(crate) fn put(&mut self, node: Node) {
@@ -153,7 +154,7 @@ impl<'a, 's> Wording<'a, 's> {
         }
     }
 
-    /// Whether an entry is left out because the subkey is worded elsewhere.
+    /// Whether an entry is omitted because the subkey is normalized elsewhere.
     fn is_subkey(&self, entry: Node) -> bool {
         let syntax = &self.script.syntax;
         let key = match syntax.kind(entry) {
@@ -183,14 +184,14 @@ impl<'a, 's> Wording<'a, 's> {
     }
 
     /// A repair may change a question to a tool, although the answer depends on it. So arguments
-    /// are left out, unless evaluating them has an effect.
+    /// are omitted, unless evaluating them has an effect.
     fn call(&mut self, node: Node) {
         let arguments = self.script.syntax.child(node, "arguments");
         if let Callee::Tool(tool, operation) = self.script.callee(node)
             && !self.payloads
             && arguments.is_some_and(|arguments| self.script.is_quiet(arguments))
         {
-            self.asked.push(node);
+            self.calls.push(node);
             return self.out.push_str(&format!("{tool}.{operation}(…)"));
         }
         self.children(node);
