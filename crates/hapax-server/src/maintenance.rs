@@ -41,7 +41,7 @@ pub(crate) struct Maintenance {
     busy: BTreeSet<Namespace>,
     looked: Option<Instant>,
     /// The open escalations that this process has announced.
-    told: BTreeMap<Namespace, BTreeSet<(Key, AttemptId)>>,
+    announced: BTreeMap<Namespace, BTreeSet<(Key, AttemptId)>>,
 }
 
 /// The result of a pass.
@@ -55,7 +55,7 @@ pub(crate) enum Pass {
 
 impl Maintenance {
     pub(crate) fn new(chore: Chore, items: Items) -> Self {
-        Self { chore, items, busy: BTreeSet::new(), looked: None, told: BTreeMap::new() }
+        Self { chore, items, busy: BTreeSet::new(), looked: None, announced: BTreeMap::new() }
     }
 
     /// One round.
@@ -87,7 +87,7 @@ impl Maintenance {
                 Ok((begun, open)) => {
                     all_begun += begun;
                     escalations += open;
-                    self.tell(&items, open > 0).await;
+                    self.announce(&items, open > 0).await;
                     self.keep(&namespace, begun > 0 || open > 0 || has_any(&items).await);
                 }
                 Err(error) => warn(&namespace, &error),
@@ -98,15 +98,15 @@ impl Maintenance {
     }
 
     /// Announces escalations whose own process could not: it may have died after it recorded them.
-    async fn tell(&mut self, items: &Items, open: bool) {
+    async fn announce(&mut self, items: &Items, open: bool) {
         let namespace = items.hapax().namespace();
         if !open {
-            self.told.remove(namespace);
+            self.announced.remove(namespace);
             return;
         }
-        let mut told = self.told.get(namespace).cloned().unwrap_or_default();
-        match items.tell_open(&mut told).await {
-            Ok(()) => _ = self.told.insert(namespace.clone(), told),
+        let mut announced = self.announced.get(namespace).cloned().unwrap_or_default();
+        match items.tell_open(&mut announced).await {
+            Ok(()) => _ = self.announced.insert(namespace.clone(), announced),
             Err(error) => warn(namespace, &error),
         }
     }
@@ -134,13 +134,13 @@ impl Maintenance {
                 Err(error) => warn(&namespace, &error),
             }
         }
-        let told = &server.metrics.reconciled;
+        let counter = &server.metrics.reconciled;
         for (result, count) in [
             ("decided", sum.decided),
             ("undecided", sum.looked.saturating_sub(sum.decided)),
             ("escalated", sum.escalated),
         ] {
-            told.with_label_values(&[result]).inc_by(count as u64);
+            counter.with_label_values(&[result]).inc_by(count as u64);
         }
         Ok(Pass::Reconciled(sum))
     }
@@ -211,7 +211,7 @@ mod tests {
                 let items = items.clone();
                 async move {
                     let work = |_| async move {
-                        begun.send(()).expect("heard");
+                        begun.send(()).expect("the receiver waits");
                         std::future::pending::<Result<(), String>>().await
                     };
                     items.perform("w", Version::FIRST, Some("r"), work).await

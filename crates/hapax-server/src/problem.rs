@@ -374,7 +374,7 @@ pub(crate) const STALE: Kind = Kind {
 };
 
 impl Problem {
-    /// The problem that tells a client of an error about an effect.
+    /// The problem for an error about an effect.
     pub(crate) fn of(error: &Error) -> Self {
         let (status, title, retryable, next) = explained(error);
         let kind = Kind { code: error.code(), title, retryable, next };

@@ -131,7 +131,7 @@ async fn list(
 ) -> Answer<ItemList> {
     let (limit, beyond) = (page(which.limit)?, place(which.beyond)?);
     let _one_of_few = server.listing.acquire().await;
-    let states: Vec<_> = which.state.map(wire::ItemStateName::meant).into_iter().collect();
+    let states: Vec<_> = which.state.map(wire::ItemStateName::to_domain).into_iter().collect();
     let page = items.page(&workflow, &states, beyond, limit).await?;
     answer(ItemList { items: page.items.iter().map(wire::Item::of).collect(), next: page.next })
 }
@@ -181,9 +181,9 @@ async fn reprocess(
     Of { items, caller }: Of,
     Name(workflow): Name,
     ItemId(id): ItemId,
-    Json(asked): Json<wire::Reprocess>,
+    Json(request): Json<wire::Reprocess>,
 ) -> Answer<wire::Item> {
-    let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
+    let (attempt, note) = (parse("attempt", &request.attempt)?, noted(&request.note)?);
     items.show(&workflow, &id).await?;
     items.reprocess(&workflow, &id, attempt, (&caller.holder, note)).await?;
     answer(wire::Item::of(&items.show(&workflow, &id).await?))
@@ -254,11 +254,11 @@ async fn escalation(Of { items, .. }: Of, named: Named) -> Answer<wire::Escalati
 async fn act(
     Of { items, caller }: Of,
     named: Named,
-    Json(asked): Json<wire::Act>,
+    Json(request): Json<wire::Act>,
 ) -> Answer<wire::Acted> {
-    let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
-    let action = asked.action.meant();
-    let result = match &asked.result {
+    let (attempt, note) = (parse("attempt", &request.attempt)?, noted(&request.note)?);
+    let action = request.action.to_domain();
+    let result = match &request.result {
         Some(_) if action != hapax_items::Action::Happened => {
             return Err(malformed("a result goes with happened"));
         }
@@ -268,13 +268,13 @@ async fn act(
         }
         None => None,
     };
-    let asked_about = items.escalation(named.key).await?;
+    let escalation = items.escalation(named.key).await?;
     items.act(named.key, attempt, action, result.as_ref(), (&caller.holder, note)).await?;
-    let item = match &asked_about.item {
+    let item = match &escalation.item {
         Some(item) => Some(wire::Item::of(&items.show(&item.workflow, &item.id).await?)),
         None => None,
     };
-    let run = match &asked_about.run {
+    let run = match &escalation.run {
         Some(run) => Some(wire::RunSummary::of(&items.show_run(&run.workflow, &run.id).await?)),
         None => None,
     };

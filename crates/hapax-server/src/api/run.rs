@@ -120,13 +120,13 @@ async fn begin(
     Name(workflow): Name,
     Wait(wait): Wait,
     ClientKey(client_key): ClientKey,
-    Json(asked): Json<wire::BeginRun>,
+    Json(request): Json<wire::BeginRun>,
 ) -> Result<Response, Problem> {
     if server.is_stopping() {
         let detail = "it finishes what was begun";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail));
     }
-    let id = match (asked.id, client_key) {
+    let id = match (request.id, client_key) {
         (Some(id), _) => own(id)?,
         // A request with the same key asks for the same run.
         (None, Some(key)) => {

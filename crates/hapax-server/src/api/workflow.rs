@@ -202,9 +202,9 @@ async fn source(server: &Server, request: Request) -> Result<String, Problem> {
         let text = String::from_utf8(body.into());
         return text.map_err(|_| malformed("the script is not UTF-8"));
     }
-    let asked: wire::Publish =
+    let publish: wire::Publish =
         serde_json::from_slice(&body).map_err(|error| malformed(error.to_string()))?;
-    Ok(asked.source)
+    Ok(publish.source)
 }
 
 /// The version that the path names.
@@ -228,14 +228,14 @@ async fn decide(
     Of { items, caller }: Of,
     Name(name): Name,
     Numbered(version): Numbered,
-    Json(asked): Json<wire::Decide>,
+    Json(request): Json<wire::Decide>,
 ) -> Answer<wire::ScriptVersion> {
-    let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
+    let (attempt, note) = (parse("attempt", &request.attempt)?, noted(&request.note)?);
     known(&items, &name, version).await?;
-    let said = (caller.holder.as_str(), note);
-    let decided = items.decide_script(&name, version, attempt, asked.approve, said).await;
+    let signed_note = (caller.holder.as_str(), note);
+    let decided = items.decide_script(&name, version, attempt, request.approve, signed_note).await;
     let (found, active) = known(&items, &name, version).await?;
-    let to = if asked.approve { VersionStatus::Usable } else { VersionStatus::Rejected };
+    let to = if request.approve { VersionStatus::Usable } else { VersionStatus::Rejected };
     match decided {
         // A repeated decision gets the same answer.
         Err(Error::Stale { .. }) if found.attempt == attempt && found.standing == to => {}

@@ -102,7 +102,7 @@ impl IdempotencyLayer {
         F: Fn(PendingRequest) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Finding> + Send + 'static,
     {
-        self.look = Some(Arc::new(move |asked| Box::pin(look(asked))));
+        self.look = Some(Arc::new(move |request| Box::pin(look(request))));
         self
     }
 
@@ -131,13 +131,13 @@ impl IdempotencyLayer {
         }
         if let Some(look) = self.look.clone() {
             let tenant = tenant.strip_prefix("h:").or(tenant.strip_prefix("t:"));
-            let asked = PendingRequest {
+            let request = PendingRequest {
                 tenant: tenant.unwrap_or_default().into(),
                 method: method.into(),
                 path: path.into(),
                 key: key.into(),
             };
-            effect = effect.reconcile(move |_| look(asked.clone()));
+            effect = effect.reconcile(move |_| look(request.clone()));
         }
         Ok(effect)
     }
@@ -158,13 +158,13 @@ impl IdempotencyLayer {
         };
         let speech = Speech::of(&head.headers);
         let passed: Arc<Mutex<Passed>> = Arc::default();
-        let (told, settings) = (passed.clone(), self.settings.clone());
+        let (progress, settings) = (passed.clone(), self.settings.clone());
         let held = head.extensions.get::<Room>().cloned();
         let request = Request::from_parts(head, Body::from(body));
         // A task of its own: a client that leaves does not cancel the effect.
         let run = tokio::spawn(async move {
             let _room = (room, held);
-            effect.run(move |_| pass_on(inner, request, settings, told)).await
+            effect.run(move |_| pass_on(inner, request, settings, progress)).await
         });
         let done = run.await;
         let passed =

@@ -178,18 +178,18 @@ fn count(hapax: &Hapax, operations: &Arc<Meters>, meters: &SdkMeterProvider) {
         let (name, says) = (counted.name(), counted.description());
         match counted.unit() {
             None => {
-                let tell = move |observer: &dyn AsyncInstrument<u64>| {
+                let report = move |observer: &dyn AsyncInstrument<u64>| {
                     observed(&|count, labels| observer.observe(count, labels));
                 };
                 let counter = meter.u64_observable_counter(name).with_description(says);
-                counter.with_callback(tell).build();
+                counter.with_callback(report).build();
             }
             Some(unit) => {
-                let tell = move |observer: &dyn AsyncInstrument<f64>| {
+                let report = move |observer: &dyn AsyncInstrument<f64>| {
                     observed(&|count, labels| observer.observe(count as f64 * unit, labels));
                 };
                 let counter = meter.f64_observable_counter(name).with_description(says);
-                counter.with_callback(tell).build();
+                counter.with_callback(report).build();
             }
         }
     }
@@ -236,7 +236,7 @@ fn count_extractions(extract: &Extract, meters: &SdkMeterProvider) {
     counts.dedup_by(|one, other| one.name == other.name);
     for counted in counts {
         let (extract, name) = (extract.clone(), counted.name.clone());
-        let tell = move |observer: &dyn AsyncInstrument<u64>| {
+        let report = move |observer: &dyn AsyncInstrument<u64>| {
             for count in extract.meters().counts().iter().filter(|count| count.name == name) {
                 let of = count.of.iter();
                 let of: Vec<_> = of.map(|(n, v)| KeyValue::new(n.clone(), v.clone())).collect();
@@ -245,10 +245,10 @@ fn count_extractions(extract: &Extract, meters: &SdkMeterProvider) {
         };
         match counted.falls {
             true => {
-                meter.u64_observable_gauge(counted.name).with_callback(tell).build();
+                meter.u64_observable_gauge(counted.name).with_callback(report).build();
             }
             false => {
-                meter.u64_observable_counter(counted.name).with_callback(tell).build();
+                meter.u64_observable_counter(counted.name).with_callback(report).build();
             }
         }
     }
@@ -314,11 +314,11 @@ impl HttpClient for Courier {
         request: http::Request<Bytes>,
     ) -> Result<http::Response<Bytes>, HttpError> {
         let sending = self.client.request(request.map(Full::new));
-        let told = async move {
+        let answer = async move {
             let (head, body) = sending.await?.into_parts();
             let body = Limited::new(body, LARGEST_ANSWER).collect().await?.to_bytes();
             Ok::<_, HttpError>(http::Response::from_parts(head, body))
         };
-        self.runtime.spawn(async { tokio::time::timeout(PATIENCE, told).await? }).await?
+        self.runtime.spawn(async { tokio::time::timeout(PATIENCE, answer).await? }).await?
     }
 }

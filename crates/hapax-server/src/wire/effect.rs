@@ -121,7 +121,7 @@ impl Safety {
     }
 
     /// The same in the ledger's terms; `settling_ms` counts for `reconcilable` only.
-    pub fn meant(self, settling_ms: Option<u64>) -> hapax::Safety {
+    pub fn to_domain(self, settling_ms: Option<u64>) -> hapax::Safety {
         match self {
             Self::Transactional => hapax::Safety::Transactional,
             Self::Opaque => hapax::Safety::Opaque,
@@ -280,7 +280,7 @@ pub(crate) fn bytes(text: Option<&str>, base64: Option<&str>) -> Result<Vec<u8>,
 
 impl Settle {
     /// The report in the ledger's terms.
-    pub(crate) fn meant(&self) -> Result<Report, &'static str> {
+    pub(crate) fn to_domain(&self) -> Result<Report, &'static str> {
         let reason = || self.reason.clone().unwrap_or_default();
         let body = bytes(self.body.as_deref(), self.body_base64.as_deref())?;
         let bare = body.is_empty() && self.events.is_empty();

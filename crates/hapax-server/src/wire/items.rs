@@ -102,7 +102,7 @@ impl ItemStateName {
         }
     }
 
-    pub(crate) fn meant(self) -> ItemState {
+    pub(crate) fn to_domain(self) -> ItemState {
         match self {
             Self::Processing => ItemState::Processing,
             Self::Done => ItemState::Done,
@@ -343,7 +343,7 @@ impl ActionName {
         }
     }
 
-    pub(crate) fn meant(self) -> hapax_items::Action {
+    pub(crate) fn to_domain(self) -> hapax_items::Action {
         match self {
             Self::TryAgain => hapax_items::Action::TryAgain,
             Self::DidNotHappen => hapax_items::Action::DidNotHappen,
