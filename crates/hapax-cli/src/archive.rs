@@ -18,13 +18,13 @@ use crate::output;
 pub(crate) async fn main(
     global: &Global,
     history: History,
-    asked: &Archive,
+    args: &Archive,
 ) -> Result<Exit, Failed> {
     let url = global.db.to_str().filter(|url| url.starts_with("postgres"));
     let url = url.ok_or_else(|| Failed::usage("archive is for PostgreSQL: --db postgres://…"))?;
     let month =
-        month(&asked.before).ok_or_else(|| Failed::usage("--before is a month such as 2026-01"))?;
-    let (url, to, json) = (url.to_owned(), asked.to.clone(), global.json);
+        month(&args.before).ok_or_else(|| Failed::usage("--before is a month such as 2026-01"))?;
+    let (url, to, json) = (url.to_owned(), args.to.clone(), global.json);
     let archived =
         tokio::task::spawn_blocking(move || archive(&url, history, &month, &to, json)).await;
     archived.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;

@@ -293,12 +293,12 @@ pub(crate) struct By {
     #[arg(long, env = "USER", default_value = "unknown")]
     pub(crate) by: String,
     /// Why; kept in the journal
-    #[arg(long, value_parser = said)]
+    #[arg(long, value_parser = not_blank)]
     pub(crate) note: String,
 }
 
 /// A reason that is not blank.
-fn said(text: &str) -> Result<String, &'static str> {
+fn not_blank(text: &str) -> Result<String, &'static str> {
     match text.trim().is_empty() {
         true => Err("it is blank; say why"),
         false => Ok(text.to_owned()),

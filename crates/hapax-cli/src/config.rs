@@ -291,7 +291,9 @@ impl Config {
                 (false, Retried { retries: None, pause: None, doubling: None, .. }) => {
                     Computation::fail_fast(name)
                 }
-                (false, _) => return Err(refuse("what is not retryable has no retries")),
+                (false, _) => {
+                    return Err(refuse("retries, pause and doubling need retryable = true"));
+                }
                 (true, Retried { retries: Some(retries), pause: Some(pause), .. }) => {
                     let retry = match policy.doubling.unwrap_or(false) {
                         true => Retry::doubling(*retries, *pause),

@@ -97,7 +97,7 @@ impl From<Error> for Failed {
                 (Exit::Later, "Try again later, or wait with --on-lock backoff --wait.")
             }
             Error::Conflict { .. } => {
-                (Exit::Conflict, "Use another key, or run exactly what was run under this one.")
+                (Exit::Conflict, "Use another key, or run the recorded command exactly.")
             }
             Error::Blocked(_) => {
                 (Exit::Look, "Find out whether it happened; see: hapax effects list --stuck")
@@ -131,7 +131,7 @@ impl From<Error> for Failed {
                      hapax effects list --stuck",
             ),
             Error::Store(StoreError::Differs(_)) => {
-                (Exit::Conflict, "Let what an event says follow from the effect's input alone.")
+                (Exit::Conflict, "Derive each event from the effect's input alone.")
             }
             Error::Store(StoreError::Republished { .. }) => {
                 (Exit::Conflict, "Publish it as a new version.")
@@ -204,11 +204,12 @@ impl From<hapax_items::Error> for Failed {
         let running;
         let (exit, next) = match &error {
             Items::Hapax(error) => return Self::from(error.clone()),
-            Items::NotFound(what) if what.starts_with("escalation") => {
-                (Exit::Usage, "It may have been decided. See what is open: hapax items escalations")
-            }
+            Items::NotFound(what) if what.starts_with("escalation") => (
+                Exit::Usage,
+                "It may have been decided. List open escalations: hapax items escalations",
+            ),
             Items::NotFound(_) => {
-                let next = "See what there is: hapax items workflows, list, runs, versions";
+                let next = "List them: hapax items workflows, list, runs, versions";
                 (Exit::Usage, next)
             }
             Items::Running { workflow } => {
@@ -224,11 +225,11 @@ impl From<hapax_items::Error> for Failed {
             Items::Stale { .. } => (Exit::Conflict, "Look again, and name the attempt of now."),
             Items::Failed { failure, .. } => match failure.next.as_str() {
                 "retry" | "reconcile" => {
-                    (Exit::Later, "Run it again; what was done is not done twice.")
+                    (Exit::Later, "Run it again; a finished mutation is not repeated.")
                 }
                 _ => (Exit::Look, "Decide: hapax items escalations; then run it again"),
             },
-            _ => (Exit::Usage, "docs/items.md says what is taken."),
+            _ => (Exit::Usage, "See docs/items.md for the valid values."),
         };
         Self { code: Some(error.code()), ..Self::new(exit, error.to_string()).next(next) }
     }

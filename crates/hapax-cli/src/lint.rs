@@ -11,15 +11,15 @@ use crate::output;
 /// The file in the working directory, unless the caller names another.
 const CONFIG: &str = "hapax-lint.toml";
 
-pub(crate) fn main(global: &Global, asked: &Lint) -> Result<Exit, Failed> {
-    let config = config(asked.config.as_deref())?;
-    let report = scan(&asked.paths, &config).map_err(failed)?;
+pub(crate) fn main(global: &Global, args: &Lint) -> Result<Exit, Failed> {
+    let config = config(args.config.as_deref())?;
+    let report = scan(&args.paths, &config).map_err(failed)?;
     if report.files == 0 && report.is_clean() {
         return Err(Failed::usage("no source file was found there, so nothing was checked")
             .next("Name directories with sources; see what hapax-lint.toml excludes."));
     }
     let usual = if global.json { LintFormat::Json } else { LintFormat::Human };
-    let text = match asked.format.unwrap_or(usual) {
+    let text = match args.format.unwrap_or(usual) {
         LintFormat::Human => report.human(),
         LintFormat::Json => report.json(),
         LintFormat::Sarif => report.sarif(),

@@ -24,7 +24,7 @@ const AT_ONCE: usize = 1_000;
 pub(crate) async fn main(global: &Global, outbox: Outbox) -> Result<Exit, Failed> {
     let outbox = match outbox {
         Outbox::Dispatch(dispatch) => return dispatch::main(global, &dispatch).await,
-        Outbox::Archive(asked) => return archive::main(global, History::Outbox, &asked).await,
+        Outbox::Archive(args) => return archive::main(global, History::Outbox, &args).await,
         other => other,
     };
     let hapax = output::open(global).await?;
@@ -119,12 +119,12 @@ async fn show(global: &Global, hapax: &Hapax, id: &str) -> Result<Exit, Failed> 
     Ok(Exit::Done)
 }
 
-async fn redrive(global: &Global, hapax: &Hapax, asked: &Redriven) -> Result<Exit, Failed> {
-    let id = asked.id.as_deref().map(str::parse).transpose();
+async fn redrive(global: &Global, hapax: &Hapax, args: &Redriven) -> Result<Exit, Failed> {
+    let id = args.id.as_deref().map(str::parse).transpose();
     let redrive = Redrive {
         id: id.map_err(|error| Failed::usage(format!("--id: {error}")))?,
-        sink: asked.sink.as_deref().map(sink_named).transpose()?,
-        may_duplicate: asked.may_duplicate,
+        sink: args.sink.as_deref().map(sink_named).transpose()?,
+        may_duplicate: args.may_duplicate,
         limit: AT_ONCE,
         ..Redrive::default()
     };
@@ -150,7 +150,7 @@ async fn redrive(global: &Global, hapax: &Hapax, asked: &Redriven) -> Result<Exi
     } else {
         output::print(&format!("{redriven} will be tried again."));
     }
-    if left > 0 && !asked.may_duplicate && redrive.id.is_none() {
+    if left > 0 && !args.may_duplicate && redrive.id.is_none() {
         return Err(Failed::new(Exit::Refused, "some are older than their receiver remembers ids")
             .next("If a second arrival does no harm, add --may-duplicate."));
     }

@@ -53,20 +53,18 @@ async fn open(global: &Global, opened: &Opened) -> Result<Exit, Failed> {
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
     let pipeline = Pipeline::new(hapax.clone());
-    let asked = review::escalate(&pipeline, key, (&opened.by.by, note)).await?;
+    let escalated = review::escalate(&pipeline, key, (&opened.by.by, note)).await?;
     hapax.close().await?;
-    let Some((review, standing)) = asked else {
+    let Some((review, status)) = escalated else {
         return Err(Failed::usage(format!("no operation of the key {key} was ever begun"))
             .next("See: hapax journal list"));
     };
-    if standing == ReviewStatus::Rejected {
+    if status == ReviewStatus::Rejected {
         let what = format!("a reviewer rejected it: {review}");
         return Err(Failed::new(Exit::Conflict, what).next("See: hapax reviews list --all"));
     }
     match global.json {
-        true => {
-            output::json(&json!({ "review": review.to_string(), "standing": standing.as_str() }))
-        }
+        true => output::json(&json!({ "review": review.to_string(), "standing": status.as_str() })),
         false => output::print(&format!("asked: {review}")),
     }
     Ok(Exit::Done)

@@ -24,16 +24,16 @@ use crate::{door, log, output, stop};
 const LISTEN: &str = "127.0.0.1:8765";
 
 /// `hapax dev`.
-pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
-    log::listen(None, asked.log_format)?;
-    let listener = door::bound("--listen", &asked.listen).await?;
+pub(crate) async fn dev(global: &Global, args: &Dev) -> Result<Exit, Failed> {
+    log::listen(None, args.log_format)?;
+    let listener = door::bound("--listen", &args.listen).await?;
     let address = door::local(&listener)?;
     if !address.ip().is_loopback() {
-        return Err(Failed::usage(format!("{} is reachable from elsewhere", asked.listen))
+        return Err(Failed::usage(format!("{} is reachable from elsewhere", args.listen))
             .next("Serve others with tokens: hapax serve"));
     }
     let hapax = output::builder(global).holder(title("dev")).open(&global.db).await?;
-    let config = asked.config.exists().then(|| Config::read(&asked.config)).transpose()?;
+    let config = args.config.exists().then(|| Config::read(&args.config)).transpose()?;
     let (outbox, mut systems) = match &config {
         Some(config) => (config.outbox()?, systems(config)?),
         None => (printed()?, Systems::default()),
@@ -48,11 +48,11 @@ pub(crate) async fn dev(global: &Global, asked: &Dev) -> Result<Exit, Failed> {
          curl -d '{{}}' -H 'Content-Type: application/json' http://{address}/v1/effects/hello/claim",
         global.db.display()
     );
-    log::say(asked.log_format, "serving", &what);
+    log::say(args.log_format, "serving", &what);
     let terms = Terms::default();
     let server = Server::with(hapax.clone(), Access::Everybody, terms, systems);
     let doors = Doors { listener, tls: None, limits: Limits::default() };
-    served(&server, doors, hapax, (Some(dispatcher), environment), asked.log_format).await
+    served(&server, doors, hapax, (Some(dispatcher), environment), args.log_format).await
 }
 
 /// The settings of the systems on the ledger, from the file.
@@ -82,16 +82,16 @@ fn printed() -> Result<Outbox, Failed> {
 }
 
 /// `hapax serve`.
-pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed> {
-    let config = Config::read_or_default(&asked.config)?;
+pub(crate) async fn serve(global: &Global, args: &Serve) -> Result<Exit, Failed> {
+    let config = Config::read_or_default(&args.config)?;
     let (outbox, mut systems) = (config.outbox()?, systems(&config)?);
     let environment = systems.pipeline.environment.clone();
     let tls = tls(&config)?;
     check_numbers(&config.server)?;
-    let listen = asked.listen.as_deref().or(config.server.listen.as_deref()).unwrap_or(LISTEN);
-    if asked.check_config {
-        let file = asked.config.display();
-        let what = match asked.config.exists() {
+    let listen = args.listen.as_deref().or(config.server.listen.as_deref()).unwrap_or(LISTEN);
+    if args.check_config {
+        let file = args.config.display();
+        let what = match args.config.exists() {
             true => format!("{file} is right"),
             false => format!("there is no {file} here; the defaults would be used"),
         };
@@ -101,7 +101,7 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
         }
         return Ok(Exit::Done);
     }
-    log::listen(None, asked.log_format)?;
+    log::listen(None, args.log_format)?;
     let listener = door::bound("--listen", listen).await?;
     let address = door::local(&listener)?;
     let hapax = output::builder(global).holder(title("serve")).open(&global.db).await?;
@@ -113,11 +113,11 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
     };
     if hapax.tokens().await?.is_empty() {
         let what = "there is no token, so every request is refused; make one: hapax token create --role operator";
-        log::say(asked.log_format, "no_tokens", what);
+        log::say(args.log_format, "no_tokens", what);
     }
     door::reload_on_hangup(tls.clone())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let say = |event, what: &str| log::say(asked.log_format, event, what);
+    let say = |event, what: &str| log::say(args.log_format, event, what);
     say("serving", &format!("{scheme}://{address} serves the ledger; stop with Ctrl-C"));
     if tls.is_none() && !address.ip().is_loopback() {
         say("no_tls", "tokens go over the network in the clear; set tls_certificate and tls_key");
@@ -125,7 +125,7 @@ pub(crate) async fn serve(global: &Global, asked: &Serve) -> Result<Exit, Failed
     let access = Access::Tokens(Tokens::default());
     let server = Server::with(hapax.clone(), access, terms(&config.server), systems);
     let doors = Doors { listener, tls, limits: limits(&config.server) };
-    served(&server, doors, hapax, (dispatcher, environment), asked.log_format).await
+    served(&server, doors, hapax, (dispatcher, environment), args.log_format).await
 }
 
 /// Serves until a signal stops it, and ends everything in the right order: new requests, running
@@ -138,18 +138,18 @@ async fn served(
     format: LogFormat,
 ) -> Result<Exit, Failed> {
     let telemetry = Telemetry::start(&hapax, &server.meters(), Some(&server.extract()))?;
-    let told = stop::told()?;
+    let stop_signal = stop::requested()?;
     door::is_ready();
     let stopped = async {
-        told.await;
+        stop_signal.await;
         door::is_stopping();
         server.stop();
-        log::say(format, "stopping", "finishing what was begun");
+        log::say(format, "stopping", "finishing running requests");
     };
     server.keep_anchors();
     server.tend_results();
     server.tend_items();
-    let telling = tokio::spawn({
+    let projecting = tokio::spawn({
         let (hapax, projector) = (hapax.clone(), Projector::new(&hapax)?);
         let projector = projector.counting(server.meters(), &environment);
         async move { project_with(projector, &hapax, false).await }
@@ -157,7 +157,7 @@ async fn served(
     let drain = doors.limits.drain;
     listener::serve(doors, telemetry.traced(server.router()), stopped).await;
     let _ = tokio::time::timeout(drain, server.drained()).await;
-    telling.abort();
+    projecting.abort();
     if let Some(dispatcher) = dispatcher {
         dispatcher.stop().await?;
     }

@@ -67,10 +67,8 @@ impl Default for Metrics {
             "hapax_item_mutations_reconciled_total",
             "Mutations whose outcome was unknown, and was looked for.",
         );
-        let escalations = Opts::new(
-            "hapax_item_escalations_open",
-            "Items and runs that a person is asked about.",
-        );
+        let escalations =
+            Opts::new("hapax_item_escalations_open", "Open escalations of items and runs.");
         // Names and labels are constants and valid.
         Self {
             requests: Requests::default(),
@@ -210,8 +208,8 @@ pub(crate) fn register_counts(
         (Meter::LineageRewrites, "Lineage written again.", 0),
         (Meter::Hits, "Outcomes that were known.", counts.cache_hits),
         (Meter::Misses, "Outcomes that were not.", counts.cache_misses),
-        (Meter::Energy, "An estimate of what operations took.", 0),
-        (Meter::Carbon, "An estimate of what that emitted.", 0),
+        (Meter::Energy, "Estimated energy of operations.", 0),
+        (Meter::Carbon, "Estimated carbon emissions of operations.", 0),
     ] {
         let name = format!("{}_total", meter.name().replace('.', "_"));
         let counter = CounterVec::new(Opts::new(name, help), &Labels::NAMES)?;

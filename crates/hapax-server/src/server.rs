@@ -282,7 +282,7 @@ async fn ready(State(server): State<Arc<Server>>) -> Response {
 /// Answers whether requests can be served.
 pub(crate) async fn readiness(hapax: &Hapax, stopping: bool) -> Response {
     if stopping {
-        let detail = "it finishes what was begun";
+        let detail = "it only finishes running requests";
         let refused = Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail);
         return refused.into_response();
     }
@@ -290,7 +290,7 @@ pub(crate) async fn readiness(hapax: &Hapax, stopping: bool) -> Response {
         Ok(off) if off.is_empty() => Response::new("ready\n".into()),
         Ok(off) => {
             let detail = format!(
-                "{} was turned off: a crash of the database can lose what was acknowledged",
+                "{} was turned off: a crash of the database can lose acknowledged commits",
                 off.join(", ")
             );
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, &NOT_DURABLE, detail).into_response()

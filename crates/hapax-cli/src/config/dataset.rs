@@ -136,18 +136,18 @@ impl Config {
 
     /// How operations are run. `wait` overrules the file's `lock_wait`.
     pub(crate) fn pipeline(&self, wait: Option<Duration>) -> hapax_pipeline::Settings {
-        let (usual, said) = (hapax_pipeline::Settings::default(), &self.pipeline);
+        let (usual, section) = (hapax_pipeline::Settings::default(), &self.pipeline);
         let whole = |n: f64| n.clamp(0.0, 1e9).round() as u64;
         hapax_pipeline::Settings {
-            environment: said.environment.clone().unwrap_or(usual.environment),
+            environment: section.environment.clone().unwrap_or(usual.environment),
             grid: hapax_pipeline::Grid {
-                milliwatts_per_core: said
+                milliwatts_per_core: section
                     .watts_per_core
                     .map_or(usual.grid.milliwatts_per_core, |watts| whole(watts * 1e3)),
-                grams_per_kwh: said.grams_per_kwh.map_or(usual.grid.grams_per_kwh, whole),
+                grams_per_kwh: section.grams_per_kwh.map_or(usual.grid.grams_per_kwh, whole),
             },
-            bucket: said.bucket.unwrap_or(usual.bucket),
-            lock_wait: wait.or(said.lock_wait).unwrap_or(usual.lock_wait),
+            bucket: section.bucket.unwrap_or(usual.bucket),
+            lock_wait: wait.or(section.lock_wait).unwrap_or(usual.lock_wait),
         }
     }
 }

@@ -167,7 +167,7 @@ impl Config {
         }
         let mut workflows = Vec::new();
         for (name, workflow) in &self.workflows {
-            let maintainer = workflow.maintainer.as_ref().map(|said| self.maintainer(said));
+            let maintainer = workflow.maintainer.as_ref().map(|section| self.maintainer(section));
             let maintainer = maintainer.transpose();
             let maintainer = maintainer
                 .map_err(|what| self.wrong("workflows", name, &format!("maintainer: {what}")))?;
@@ -228,18 +228,19 @@ impl Config {
         })
     }
 
-    fn secrets(&self, said: &[String]) -> Result<Vec<Secret>, String> {
-        said.iter().map(|secret| self.secret(secret)).collect()
+    fn secrets(&self, names: &[String]) -> Result<Vec<Secret>, String> {
+        names.iter().map(|secret| self.secret(secret)).collect()
     }
 
-    fn maintainer(&self, said: &Maintained) -> Result<Arc<dyn Maintainer>, String> {
-        let timeout = said.timeout.unwrap_or(Duration::from_secs(300));
-        match (&said.command, &said.url) {
-            (Some(command), None) if said.secrets.is_empty() && !command.is_empty() => {
+    fn maintainer(&self, section: &Maintained) -> Result<Arc<dyn Maintainer>, String> {
+        let timeout = section.timeout.unwrap_or(Duration::from_secs(300));
+        match (&section.command, &section.url) {
+            (Some(command), None) if section.secrets.is_empty() && !command.is_empty() => {
                 Ok(Arc::new(Program { command: command.clone(), timeout }))
             }
             (None, Some(url)) => {
-                let (secrets, allow_private) = (self.secrets(&said.secrets)?, said.allow_private);
+                let (secrets, allow_private) =
+                    (self.secrets(&section.secrets)?, section.allow_private);
                 let settings = EndpointSettings { secrets, timeout, allow_private };
                 let endpoint = Endpoint::new(url, settings).map_err(|error| error.to_string())?;
                 Ok(Arc::new(endpoint))
@@ -346,32 +347,32 @@ fn database(hapax: &Hapax, db: &Path) -> Result<Database, hapax::Error> {
     Database::of(hapax, url)
 }
 
-fn settings(name: &str, said: &Worked) -> Settings {
+fn settings(name: &str, section: &Worked) -> Settings {
     let usual = Settings::new(name);
     let ms =
         |time: Option<Duration>, usual: u64| time.map_or(usual, |time| time.as_millis() as u64);
     let Budget { retries, retry_ms, repairs, repair_ms, repair_cost } = usual.budget;
-    let base_ms = ms(said.retry_pause, retries.base_ms);
+    let base_ms = ms(section.retry_pause, retries.base_ms);
     let retries = Backoff {
         base_ms,
         cap_ms: retries.cap_ms.max(base_ms),
-        attempts: said.retries.unwrap_or(retries.attempts),
+        attempts: section.retries.unwrap_or(retries.attempts),
     };
-    let cost = said.repair_cost.map(|cost| (cost.clamp(0.0, 1e12) * 1_000.0) as u64);
+    let cost = section.repair_cost.map(|cost| (cost.clamp(0.0, 1e12) * 1_000.0) as u64);
     let budget = Budget {
         retries,
-        retry_ms: ms(said.retry_for, retry_ms),
-        repairs: said.repairs.unwrap_or(repairs),
-        repair_ms: ms(said.repair_within, repair_ms),
+        retry_ms: ms(section.retry_for, retry_ms),
+        repairs: section.repairs.unwrap_or(repairs),
+        repair_ms: ms(section.repair_within, repair_ms),
         repair_cost: cost.unwrap_or(repair_cost),
     };
     Settings {
-        tools: said.tools.clone(),
-        schedule: said.schedule.clone(),
-        tool_timeout: said.tool_timeout.unwrap_or(usual.tool_timeout),
+        tools: section.tools.clone(),
+        schedule: section.schedule.clone(),
+        tool_timeout: section.tool_timeout.unwrap_or(usual.tool_timeout),
         limits: Limits {
-            cpu: said.script_time.unwrap_or(usual.limits.cpu),
-            memory_bytes: said.script_memory.unwrap_or(usual.limits.memory_bytes),
+            cpu: section.script_time.unwrap_or(usual.limits.cpu),
+            memory_bytes: section.script_memory.unwrap_or(usual.limits.memory_bytes),
             ..usual.limits
         },
         budget,

@@ -75,7 +75,7 @@ impl Endpoint {
         assert_eq!(
             bodies(&got[2..]),
             rebuilt(&place, self.file),
-            "what was told is what the journal says, to the byte and in its order"
+            "the delivered events are those of the journal, byte for byte and in order"
         );
         let listed = place.hapax(&["outbox", "list", "--json"]).exits(0).out;
         assert!(ids(&got).iter().all(|id| listed.contains(id)), "by the ids of the outbox");
@@ -102,11 +102,11 @@ impl Endpoint {
         let refused = got.iter().filter(|request| request.body == got[0].body);
         let refused: Vec<_> = refused.cloned().collect();
         assert_eq!(ids(&refused), [failed["outbox_id"].as_str().expect("an id"); 2]);
-        let mut told = bodies(&got[1..]);
+        let mut delivered = bodies(&got[1..]);
         let mut journal = rebuilt(&place, self.file);
-        told.sort();
+        delivered.sort();
         journal.sort();
-        assert_eq!(told, journal);
+        assert_eq!(delivered, journal);
     }
 }
 

@@ -113,7 +113,7 @@ async fn claim(
     // In another epoch the same attempt would be another request, under a key that the client does
     // not know.
     if claim.attempt.is_some() && claim.epoch.is_none() {
-        return Err(malformed("an attempt is asked for again in its epoch: give epoch as well"));
+        return Err(malformed("a repeated attempt needs its epoch: give epoch as well"));
     }
     let lease = claim.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
     let deadline = within("deadline_ms", claim.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;

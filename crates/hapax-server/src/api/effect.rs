@@ -415,7 +415,9 @@ async fn found(
 ) -> Answer<wire::Judged> {
     let began = request.began.split_once('-');
     let began = began.and_then(|(era, ms)| Some((era.parse().ok()?, ms.parse().ok()?)));
-    let Some((era, ms)) = began else { return Err(malformed("began is not what it should be")) };
+    let Some((era, ms)) = began else {
+        return Err(malformed("began is not a value that POST …/look returned"));
+    };
     let look = Look {
         attempt: parse("attempt", &request.attempt)?,
         fence: Fence(request.fence),

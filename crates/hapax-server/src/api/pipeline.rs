@@ -23,7 +23,7 @@ use super::{
     Answer, ClientKey, Json, Named, Params, Scope, TraceOf, Wait, answer, malformed, not_found,
     parse, part,
 };
-use crate::problem::{ASKED, BAD_OPERATION, GUARDED, Problem};
+use crate::problem::{BAD_OPERATION, GUARDED, IN_REVIEW, Problem};
 use crate::server::Server;
 use crate::wire;
 
@@ -86,7 +86,7 @@ impl From<Error> for Problem {
                 return Self::new(StatusCode::BAD_REQUEST, &BAD_OPERATION, what.clone());
             }
             Error::Refused(_) => &GUARDED,
-            _ => &ASKED,
+            _ => &IN_REVIEW,
         };
         Self::new(StatusCode::CONFLICT, kind, error.to_string())
     }

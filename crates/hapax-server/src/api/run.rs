@@ -123,7 +123,7 @@ async fn begin(
     Json(request): Json<wire::BeginRun>,
 ) -> Result<Response, Problem> {
     if server.is_stopping() {
-        let detail = "it finishes what was begun";
+        let detail = "it only finishes running requests";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail));
     }
     let id = match (request.id, client_key) {

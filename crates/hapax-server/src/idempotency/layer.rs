@@ -153,7 +153,7 @@ impl IdempotencyLayer {
     {
         let effect = self.effect(&head, &key, &body)?;
         let Ok(room) = self.room.clone().try_acquire_owned() else {
-            let detail = "as many are being passed on as may be";
+            let detail = "too many requests are being passed on at once";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail));
         };
         let speech = Speech::of(&head.headers);
@@ -177,7 +177,7 @@ impl IdempotencyLayer {
             // This request was passed on, and its outcome could not be recorded.
             (_, Passed::Answered(live)) => Ok(live),
             (_, Passed::On) => {
-                let detail = "it was passed on, and no answer came that could be read";
+                let detail = "the request was passed on, and no readable answer came";
                 Err(Problem::new(StatusCode::BAD_GATEWAY, &NO_ANSWER, detail))
             }
             (Ok(Err(error)), Passed::Not) => Err(problem(&error, &self.settings)),
@@ -195,8 +195,7 @@ impl IdempotencyLayer {
             return Err(Problem::new(StatusCode::CONFLICT, &NOT_KEPT, detail));
         };
         if response.headers_mut().remove(stored::BODY_NOT_KEPT).is_some() {
-            let detail =
-                "its answer was too large to keep, or could not be kept without what is cut out";
+            let detail = "the answer was too large to record, or could not be redacted";
             response = speech.refuse(Problem::new(response.status(), &NOT_KEPT, detail));
         }
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
@@ -388,7 +387,7 @@ fn problem(error: &Error, settings: &Settings) -> Problem {
                 true,
                 "Send it again later with the same key; it is not sent twice.",
             ),
-            "what cannot be written down is not passed on",
+            "a request that cannot be recorded is not passed on",
         ),
         _ => (
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -138,7 +138,7 @@ async fn routes_that_ignore_a_key_say_so() {
         "/api/v1/extract",
         "/api/v1/ontologies",
     ] {
-        assert!(description("post", path).contains("asked anew"), "{path}");
+        assert!(description("post", path).contains("evaluated anew"), "{path}");
     }
     for (method, path) in [
         ("post", "/v1/effects/{key}/settle"),
