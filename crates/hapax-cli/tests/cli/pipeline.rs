@@ -222,7 +222,7 @@ fn a_day(shop: &Shop) {
     let verify = ["verify-artifact", "out.json", "--attestation", "attestation.json"];
     assert!(shop.hapax(&verify).exits(0).out.contains("verified: out.json"));
     shop.write("out.json", "tampered\n");
-    shop.hapax(&verify).exits(73).says("not what was attested");
+    shop.hapax(&verify).exits(73).says("does not match the attestation");
     let found = shop.hapax(&["journal", "replay", "--json"]).exits(73);
     let found: Value =
         serde_json::from_str(found.out.lines().next().expect("a line")).expect("JSON");
