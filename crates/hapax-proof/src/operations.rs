@@ -1,8 +1,8 @@
 //! Operations on datasets whose process is killed around the claim and around the settle.
 //!
 //! ```text
-//!  ask ─▶ commit ─▶ told ─▶ begin ─▶ end ─▶ ask ─▶ commit ─▶ told
-//!  └────── the claim ─────────────┘ └────── the settle ─────────┘
+//!  ask ─▶ commit ─▶ reply ─▶ begin ─▶ end ─▶ ask ─▶ commit ─▶ reply
+//!  └────── the claim ──────────────┘ └────── the settle ──────────┘
 //! ```
 //!
 //! Nothing is done twice. If nothing can have happened, or all of it is recorded, the lock is free
@@ -77,7 +77,7 @@ const OWN_COMMIT: &str = "own.commit";
 const DO: u64 = 1;
 const UNDO: u64 = 2;
 
-/// The step that undoes what the judge did.
+/// The step that undoes the judge's execution.
 const STEP: &str = "tell the judge";
 
 /// The lease of all processes. Its renewals tell the database that it was not the database that
@@ -135,9 +135,9 @@ impl Operator {
             Kind::Opaque | Kind::Partial => Safety::Opaque,
         };
         let pipeline = self.pipeline(FREE);
-        let asked = pipeline.operation(operation(dataset, "v1"));
-        let asked = asked.with(|effect| effect.safety(safety).wait(FREE));
-        asked.run(|work| self.perform(kind, dataset, work)).await
+        let builder = pipeline.operation(operation(dataset, "v1"));
+        let builder = builder.with(|effect| effect.safety(safety).wait(FREE));
+        builder.run(|work| self.perform(kind, dataset, work)).await
     }
 
     async fn perform(
@@ -197,9 +197,9 @@ impl Operator {
         wait: Duration,
     ) -> Result<Finished, Error> {
         let pipeline = self.pipeline(wait);
-        let asked = pipeline.operation(operation(dataset, version));
-        let asked = asked.with(|effect| effect.safety(Safety::Transactional));
-        asked.run(|_| async { Ok::<_, WorkError>(WorkResult::new("nothing")) }).await
+        let builder = pipeline.operation(operation(dataset, version));
+        let builder = builder.with(|effect| effect.safety(Safety::Transactional));
+        builder.run(|_| async { Ok::<_, WorkError>(WorkResult::new("nothing")) }).await
     }
 
     /// How many rows there are of a dataset.
@@ -384,8 +384,8 @@ impl Field {
     /// Judges the state that a killed process leaves to later operations.
     async fn look(&self, killed: Killed) -> Report {
         let mut report = Report::default();
-        if let Err(trouble) = self.come_after(&killed, &mut report).await {
-            report.violation(format!("{}: {trouble:?}", killed.dataset));
+        if let Err(error) = self.come_after(&killed, &mut report).await {
+            report.violation(format!("{}: {error:?}", killed.dataset));
         }
         report
     }
@@ -428,7 +428,7 @@ impl Field {
         Ok(())
     }
 
-    /// A blocked operation is told the holder, and doctor names the holder with its lock.
+    /// The error of a blocked operation names the holder, and doctor names the holder with its lock.
     async fn is_shown(
         &self,
         key: Key,
@@ -436,11 +436,11 @@ impl Field {
         dataset: &str,
         report: &mut Report,
     ) -> Result<(), WorkError> {
-        let told = match other {
+        let names_holder = match other {
             Err(Error::Ledger(hapax::Error::Blocked(blocked))) => blocked.holder == Some(key),
             _ => false,
         };
-        report.expect(told, || format!("{dataset}: a waiting caller got: {other:?}"));
+        report.expect(names_holder, || format!("{dataset}: a waiting caller got: {other:?}"));
         let stuck = [StateName::Indeterminate, StateName::Partial];
         let shown = self.operator.hapax.list(&stuck, 1_000).await?;
         let shown = shown.iter().any(|found| found.name.key == key);

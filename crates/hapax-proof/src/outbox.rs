@@ -62,21 +62,21 @@ impl Judge {
         Ok(Self(Mutex::new(BufReader::new(stream))))
     }
 
-    async fn deliver(&self, letters: &[Delivery], told: &Acks) -> std::io::Result<()> {
+    async fn deliver(&self, deliveries: &[Delivery], acks: &Acks) -> std::io::Result<()> {
         let mut stream = self.0.lock().await;
         let mut lines = String::new();
-        for letter in letters {
-            let (id, event) = (letter.record.id, &letter.record.event);
+        for delivery in deliveries {
+            let (id, event) = (delivery.record.id, &delivery.record.event);
             lines += &format!("do {id}/{} {} 0 plain\n", event.dataset, event.payload.as_str());
         }
         stream.write_all(lines.as_bytes()).await?;
         let mut answer = String::new();
-        for nth in 0..letters.len() {
+        for nth in 0..deliveries.len() {
             answer.clear();
             stream.read_line(&mut answer).await?;
             match answer.starts_with("found") {
-                true => told.delivered(nth),
-                false => told.refused(nth, "the judge did not take it", Retryability::Never),
+                true => acks.delivered(nth),
+                false => acks.refused(nth, "the judge did not take it", Retryability::Never),
             }
         }
         Ok(())
@@ -84,9 +84,9 @@ impl Judge {
 }
 
 impl Sink for Judge {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
         // A delivery without an answer is tried again.
-        let _ = self.deliver(letters, told).await;
+        let _ = self.deliver(deliveries, acks).await;
     }
 }
 
@@ -132,9 +132,9 @@ async fn deliver(hapax: &Hapax, port: u16, orders: &Orders) -> Result<(), String
     };
     let mut log = log(orders)?;
     loop {
-        let standing = dispatcher.standing();
-        if standing.delivered > 0 {
-            let _ = writeln!(log, "at work: {standing:?}");
+        let status = dispatcher.standing();
+        if status.delivered > 0 {
+            let _ = writeln!(log, "at work: {status:?}");
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -2,7 +2,7 @@
 //!
 //! Several engines share one store over lines that lose, delay and stall; nodes are paused and
 //! killed; clocks are set; callers give up. All of it follows from one seed. Afterwards the
-//! targets say what really happened, and the ledger and every answer are compared with them.
+//! targets record each execution, and the ledger and every answer are compared with them.
 
 mod faulty;
 mod judge;
@@ -373,7 +373,7 @@ impl World {
         let work = [(); 2].map(|()| Duration::from_millis(dice.random_range(0..1_500)));
         let wait = Duration::from_millis(dice.random_range(0..40_000));
         // Some callers give up before they are answered.
-        let patience = match dice.random_range(0..20) {
+        let timeout = match dice.random_range(0..20) {
             0 if scenario.failures => Duration::from_millis(dice.random_range(0..2_000)),
             _ if fate == WorkResult::Hangs => Duration::from_secs(60),
             _ => HUNG,
@@ -392,13 +392,13 @@ impl World {
             // In a task of its own, because its work may panic; dropped with this one.
             let mut task = JoinSet::new();
             task.spawn(call);
-            match tokio::time::timeout(patience, task.join_next()).await {
+            match tokio::time::timeout(timeout, task.join_next()).await {
                 Ok(Some(Ok(result))) => {
                     let early =
                         result.as_ref().is_ok_and(|done| !judge::recorded(&world, kind, done));
                     world.log.end(id, result, early);
                 }
-                Err(_) if patience == HUNG => world.log.hung(id),
+                Err(_) if timeout == HUNG => world.log.hung(id),
                 _ => {}
             }
         });
@@ -414,11 +414,11 @@ impl World {
     ) -> hapax::EffectBuilder {
         let effect = hapax.effect(kind.key()).payload(&[payload]).safety(kind.safety()).wait(wait);
         let targets = self.targets.clone();
-        let effect = effect.reconcile(move |sought| {
+        let effect = effect.reconcile(move |lookup| {
             let targets = targets.clone();
             async move {
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                match targets.look(kind, sought.fence) {
+                match targets.look(kind, lookup.fence) {
                     _ if cannot_tell => Finding::CannotTell("503".into()),
                     Some(by) => Finding::Happened(outcome(by)),
                     None => Finding::NotFound,
@@ -541,14 +541,14 @@ impl Drop for AtWork<'_> {
 
 impl Call {
     /// The certain answer in a result, if there is one.
-    fn told(result: &Result<hapax::Done, Error>) -> Option<Reply> {
+    fn reply_in(result: &Result<hapax::Done, Error>) -> Option<Reply> {
         Some(match result {
             Ok(done) => author(&done.outcome).map_or(Reply::Nothing, Reply::Outcome),
             Err(_) => return None,
         })
     }
 
-    fn asked(&self) -> Request {
+    fn request(&self) -> Request {
         match self.reset {
             true => Request::Reset,
             false => Request::Run { payload: self.payload, offer: self.offered.then_some(self.id) },

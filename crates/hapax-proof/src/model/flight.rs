@@ -40,7 +40,7 @@ enum Caller {
 pub enum Move {
     /// A caller comes, or comes again.
     Come(usize),
-    /// A leader lands with a result, or a caller that was apart is done.
+    /// A leader ends with a result, or a caller outside the flight is done.
     Land(usize),
     /// A leader ends without a result.
     Die(usize),
