@@ -86,7 +86,7 @@ fn paragraphs(text: &str, is_code: bool) -> Vec<(String, usize)> {
     all
 }
 
-/// What there is to say of a paragraph.
+/// The findings in a paragraph.
 fn judge(paragraph: &str) -> Vec<String> {
     let mut found = Vec::new();
     let prose: String = paragraph.split('`').step_by(2).collect();

@@ -50,9 +50,9 @@ pub(crate) fn new_keys_after(
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
         perform(&hapax, key(run, u64::MAX)?).await?;
-        let asked = hapax.clone();
+        let engine = hapax.clone();
         let work = move |n| {
-            let hapax = asked.clone();
+            let hapax = engine.clone();
             async move {
                 perform(&hapax, key(run, n)?).await?;
                 Ok(())

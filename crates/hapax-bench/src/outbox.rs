@@ -100,11 +100,11 @@ fn filled_drain(scratch: &Scratch, runtime: &tokio::runtime::Runtime) -> Result<
 struct Nothing(Arc<AtomicUsize>);
 
 impl Sink for Nothing {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        for nth in 0..letters.len() {
-            told.delivered(nth);
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        for nth in 0..deliveries.len() {
+            acks.delivered(nth);
         }
-        self.0.fetch_add(letters.len(), Ordering::Relaxed);
+        self.0.fetch_add(deliveries.len(), Ordering::Relaxed);
     }
 }
 
@@ -205,14 +205,14 @@ async fn hold_snapshot(scratch: &Scratch) -> Result<Client, Error> {
 struct Stopwatch(Arc<Mutex<Vec<f64>>>);
 
 impl Sink for Stopwatch {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
         let now = micros();
-        for (nth, letter) in letters.iter().enumerate() {
+        for (nth, delivery) in deliveries.iter().enumerate() {
             // The payload says when the commit was requested.
-            let sent: u64 = letter.record.event.payload.as_str().parse().unwrap_or(now);
+            let sent: u64 = delivery.record.event.payload.as_str().parse().unwrap_or(now);
             let mut times = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             times.push(now.saturating_sub(sent) as f64 / 1_000.0);
-            told.delivered(nth);
+            acks.delivered(nth);
         }
     }
 }

@@ -140,8 +140,8 @@ impl Mail {
             } else {
                 id.arg(what);
             }
-            let said = id.output().expect("id").stdout;
-            String::from_utf8_lossy(&said).trim().to_owned()
+            let output = id.output().expect("id").stdout;
+            String::from_utf8_lossy(&output).trim().to_owned()
         };
         let (user, group) = (whoami("-un"), whoami("-gn"));
         let (uid, gid, port) = (whoami("-u"), whoami("-g"), self.imap);
