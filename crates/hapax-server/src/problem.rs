@@ -320,7 +320,7 @@ pub(crate) const GUARDED: Kind = Kind {
 /// A review of the operation is open.
 pub(crate) const IN_REVIEW: Kind = Kind {
     code: "HX0503",
-    title: "A person was asked",
+    title: "A review is open",
     retryable: false,
     next: "Wait for the answer: GET /v1/reviews.",
 };
