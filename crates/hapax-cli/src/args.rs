@@ -454,7 +454,7 @@ pub(crate) enum Outbox {
         id: String,
     },
     /// Redrive failed deliveries
-    Redrive(Redriven),
+    Redrive(RedriveArgs),
     /// Send nothing to a sink for now, on every node
     Pause {
         /// The sink
@@ -486,7 +486,7 @@ pub(crate) enum Outbox {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Redriven {
+pub(crate) struct RedriveArgs {
     /// Only this event
     #[arg(long)]
     pub(crate) id: Option<String>,

@@ -28,9 +28,9 @@ use hapax_sinks::webhook::{Secret, Webhook, WebhookSettings};
 use serde::Deserialize;
 
 use crate::exit::Failed;
-use dataset::{Declared, Operated};
+use dataset::{DatasetSection, PipelineSection};
 use extraction::Extraction;
-use items::{Tooled, Worked};
+use items::{ToolSection, WorkflowSection};
 
 /// The largest file that is read.
 const LARGEST: u64 = 1024 * 1024;
@@ -44,21 +44,21 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) routes: Vec<Route>,
     #[serde(default)]
-    pub(crate) server: Served,
+    pub(crate) server: ServerSection,
     #[serde(default)]
     control: Plane,
     #[serde(default)]
-    pipeline: Operated,
+    pipeline: PipelineSection,
     #[serde(default)]
     extraction: Extraction,
     #[serde(default)]
-    tools: BTreeMap<String, Tooled>,
+    tools: BTreeMap<String, ToolSection>,
     #[serde(default)]
-    workflows: BTreeMap<String, Worked>,
+    workflows: BTreeMap<String, WorkflowSection>,
     #[serde(default)]
     guards: Up,
     #[serde(default)]
-    datasets: BTreeMap<String, Declared>,
+    datasets: BTreeMap<String, DatasetSection>,
     #[serde(skip)]
     pub(crate) path: PathBuf,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Config {
 /// How the ledger is served by `hapax serve`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Served {
+pub(crate) struct ServerSection {
     pub(crate) listen: Option<String>,
     /// Files in PEM; both or none.
     pub(crate) tls_certificate: Option<PathBuf>,
@@ -93,13 +93,13 @@ pub(crate) struct Served {
 struct Plane {
     /// By full name, beside the built-in ones.
     #[serde(default)]
-    computations: BTreeMap<String, Retried>,
+    computations: BTreeMap<String, ComputationSection>,
 }
 
 /// How a computation is retried.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Retried {
+struct ComputationSection {
     /// Whether it has a key and may be sent again; yes, unless said otherwise.
     retryable: Option<bool>,
     retries: Option<u32>,
@@ -288,23 +288,23 @@ impl Config {
                 Failed::usage(format!("{place}: {what}"))
             };
             let computation = match (policy.retryable.unwrap_or(true), policy) {
-                (false, Retried { retries: None, pause: None, doubling: None, .. }) => {
+                (false, ComputationSection { retries: None, pause: None, doubling: None, .. }) => {
                     Computation::fail_fast(name)
                 }
                 (false, _) => {
                     return Err(refuse("retries, pause and doubling need retryable = true"));
                 }
-                (true, Retried { retries: Some(retries), pause: Some(pause), .. }) => {
+                (true, ComputationSection { retries: Some(retries), pause: Some(pause), .. }) => {
                     let retry = match policy.doubling.unwrap_or(false) {
                         true => Retry::doubling(*retries, *pause),
                         false => Retry::fixed(*retries, *pause),
                     };
                     Computation::retryable(name, retry)
                 }
-                (true, Retried { retries: Some(0), .. }) => {
+                (true, ComputationSection { retries: Some(0), .. }) => {
                     Computation::retryable(name, Retry::fixed(0, Duration::ZERO))
                 }
-                (true, Retried { retries: None, .. }) => {
+                (true, ComputationSection { retries: None, .. }) => {
                     return Err(refuse("retries is missing; or say retryable = false"));
                 }
                 (true, _) => return Err(refuse("pause is missing, such as pause = \"1s\"")),

@@ -249,9 +249,9 @@ pub(crate) async fn cache(global: &Global, cache: Cache) -> Result<Exit, Failed>
                 (Some(key), _) => invalidate(&extract, &key).await?,
                 (None, id) => extract.invalidate_ontology(&id.unwrap_or_default()).await?,
             };
-            tell_removed(global, removed);
+            print_removed(global, removed);
         }
-        Cache::Clear { .. } => tell_removed(global, plain(global).await?.clear().await?),
+        Cache::Clear { .. } => print_removed(global, plain(global).await?.clear().await?),
     }
     Ok(Exit::Done)
 }
@@ -276,7 +276,7 @@ async fn plain(global: &Global) -> Result<Extract, Failed> {
     Ok(Extract::new(output::open(global).await?, extractor, settings))
 }
 
-fn tell_removed(global: &Global, removed: usize) {
+fn print_removed(global: &Global, removed: usize) {
     match global.json {
         true => output::json(&json!({ "removed": removed })),
         false => output::print(&format!("Removed {removed}, results and chunks.")),

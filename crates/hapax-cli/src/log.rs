@@ -58,7 +58,7 @@ pub(crate) fn collect() {
 
 #[cfg(feature = "otlp")]
 fn collected<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
-    Collected.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO))
+    OtlpLayer.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO))
 }
 
 /// Prints a message that people should read also when nothing is wrong.
@@ -85,10 +85,10 @@ fn appended(path: &Path) -> Result<File, Failed> {
 
 /// Sends log events to a collector, if there is one.
 #[cfg(feature = "otlp")]
-struct Collected;
+struct OtlpLayer;
 
 #[cfg(feature = "otlp")]
-impl<S: Subscriber> Layer<S> for Collected {
+impl<S: Subscriber> Layer<S> for OtlpLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);

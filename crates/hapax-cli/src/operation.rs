@@ -30,9 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How a program ended, for the exit code of this one.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Option<RunFailure>>>);
+struct SeenFailure(Arc<Mutex<Option<RunFailure>>>);
 
-impl Seen {
+impl SeenFailure {
     fn set(&self, ended: RunFailure) {
         *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ended);
     }
@@ -48,7 +48,8 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
     as_declared(&config, hapax, &operation.dataset_id).await?;
     let pipeline = Pipeline::with(hapax.clone(), config.pipeline(run.wait));
     hapax.on_rollback(UNDO, run::undo);
-    let (key, seen, show) = (operation.key().map_err(Error::from)?, Seen::default(), !global.json);
+    let (key, seen, show) =
+        (operation.key().map_err(Error::from)?, SeenFailure::default(), !global.json);
     let words: Vec<&[u8]> = run.program.iter().map(|word| program::bytes(word)).collect();
     let (bound, wait) = (run::bound(run)?, run.wait.unwrap_or_default());
     let builder = pipeline.operation(operation).fingerprint(Fingerprint::of_parts(&words));
@@ -193,7 +194,7 @@ fn environment(work: &Work) -> Vec<(&'static str, String)> {
     ]
 }
 
-async fn checked(check: &str, work: Work, show: bool, seen: Seen) -> Result<(), String> {
+async fn checked(check: &str, work: Work, show: bool, seen: SeenFailure) -> Result<(), String> {
     let passed = run::passes(check, &environment(&work), show, Some(&work)).await;
     if passed.is_err() {
         seen.set(RunFailure::Guard);
@@ -210,7 +211,12 @@ async fn keepable(command: &str, work: Work) -> Result<(), String> {
 }
 
 /// Runs the program, and returns its outputs and events.
-async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<WorkResult, WorkError> {
+async fn perform(
+    run: &Run,
+    show: bool,
+    work: Work,
+    seen: SeenFailure,
+) -> Result<WorkResult, WorkError> {
     let events_file = tempfile::NamedTempFile::new();
     let events_file =
         events_file.map_err(|error| WorkError::not_done(format!("no file for events: {error}")))?;

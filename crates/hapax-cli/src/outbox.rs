@@ -13,7 +13,7 @@ use hapax_server::wire;
 use serde_json::{Value, json};
 
 use crate::archive;
-use crate::args::{Global, Outbox, Redriven};
+use crate::args::{Global, Outbox, RedriveArgs};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
 use crate::output::{self, ago};
@@ -119,7 +119,7 @@ async fn show(global: &Global, hapax: &Hapax, id: &str) -> Result<Exit, Failed> 
     Ok(Exit::Done)
 }
 
-async fn redrive(global: &Global, hapax: &Hapax, args: &Redriven) -> Result<Exit, Failed> {
+async fn redrive(global: &Global, hapax: &Hapax, args: &RedriveArgs) -> Result<Exit, Failed> {
     let id = args.id.as_deref().map(str::parse).transpose();
     let redrive = Redrive {
         id: id.map_err(|error| Failed::usage(format!("--id: {error}")))?,

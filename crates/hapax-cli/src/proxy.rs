@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use hapax::{Safety, Settling};
 use hapax_server::idempotency::{IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant};
-use hapax_server::listener::{self, Doors, Limits};
+use hapax_server::listener::{self, Limits, ListeningSocket};
 use hapax_server::proxy::Upstream;
 use hapax_server::telemetry::Telemetry;
 use hapax_server::watch::Watch;
@@ -14,7 +14,7 @@ use tower_layer::Layer as _;
 
 use crate::args::{self, Global, Proxy};
 use crate::exit::{Exit, Failed};
-use crate::{door, log, output, stop};
+use crate::{log, output, service, stop};
 
 pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> {
     log::listen(None, args.log_format)?;
@@ -36,14 +36,14 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
     let namespace = output::namespace(global)?;
     let tls = match (&args.tls_certificate, &args.tls_key) {
         (Some(certificate), Some(key)) => {
-            Some(door::tls("--tls-certificate and --tls-key", certificate, key)?)
+            Some(service::tls("--tls-certificate and --tls-key", certificate, key)?)
         }
         _ => None,
     };
-    let listener = door::bound("--listen", &args.listen).await?;
-    let address = door::local(&listener)?;
+    let listener = service::bound("--listen", &args.listen).await?;
+    let address = service::local(&listener)?;
     let aside = match &args.metrics {
-        Some(address) => Some(door::bound("--metrics", address).await?),
+        Some(address) => Some(service::bound("--metrics", address).await?),
         None => None,
     };
     let hapax = output::builder(global).open(&global.db).await?.in_namespace(namespace);
@@ -55,7 +55,7 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
             async move { prober.probe(&path, &request, &settings).await }
         });
     }
-    door::reload_on_hangup(tls.clone())?;
+    service::reload_on_hangup(tls.clone())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let what = format!(
         "{scheme}://{address} passes requests on to {}, each key once; stop with Ctrl-C",
@@ -64,10 +64,10 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
     say("serving", &what);
     let watch = Watch::new(hapax.clone());
     if let Some(listener) = aside {
-        let address = door::local(&listener)?;
+        let address = service::local(&listener)?;
         say("watched", &format!("metrics at http://{address}/metrics"));
-        let doors = Doors { listener, tls: None, limits: Limits::default() };
-        tokio::spawn(listener::serve(doors, watch.router(), std::future::pending()));
+        let socket = ListeningSocket { listener, tls: None, limits: Limits::default() };
+        tokio::spawn(listener::serve(socket, watch.router(), std::future::pending()));
     }
     // Longer than the service may take, so that running requests can finish.
     let drain = args.timeout + Duration::from_secs(5);
@@ -75,15 +75,15 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
     let stop_signal = stop::requested()?;
     let stopped = async {
         stop_signal.await;
-        door::is_stopping();
+        service::is_stopping();
         watch.stop();
         say("stopping", "finishing running requests");
     };
-    let doors = Doors { listener, tls, limits };
+    let socket = ListeningSocket { listener, tls, limits };
     let telemetry = Telemetry::start(&hapax, &Arc::default(), None)?;
     let app = watch.over(Router::new().fallback_service(layer.layer(upstream)));
-    door::is_ready();
-    listener::serve(doors, telemetry.traced(app), stopped).await;
+    service::is_ready();
+    listener::serve(socket, telemetry.traced(app), stopped).await;
     let _ = tokio::time::timeout(drain, layer.drained()).await;
     telemetry.stop().await;
     hapax.close().await?;

@@ -221,17 +221,17 @@ mod tests {
             broken_off.abort();
             there.push(items);
         }
-        let mut caretaker = Maintenance::new(Chore::RunDue, items.clone());
+        let mut maintenance = Maintenance::new(Chore::RunDue, items.clone());
         let ended = async |items: &Items| {
             items.show_run("w", "r").await.is_ok_and(|run| run.state == "succeeded")
         };
         let deadline = Instant::now() + Duration::from_secs(30);
         while !(ended(&there[0]).await && ended(&there[1]).await) {
             assert!(Instant::now() < deadline);
-            caretaker.pass(&server).await.expect("looked");
+            maintenance.pass(&server).await.expect("looked");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let pass = caretaker.pass(&server).await.expect("looked");
+        let pass = maintenance.pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 0 });
         let pass = Maintenance::new(Chore::Reconcile, items).pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Reconciled(Reconciled::default()));
@@ -247,22 +247,22 @@ mod tests {
         let (server, items) = server(&hapax);
         items.publish("w", "throw new Error('no');", "ada").await.expect("published");
         assert!(items.drive("w", None).await.is_err());
-        let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+        let outbox = Outbox::new().sink("people", Silent).expect("a sink");
         let outbox = outbox.route("item-*", "*", &["people"]).expect("a route");
         hapax.configure(&outbox).await.expect("set up");
         for items in [items.clone(), items] {
-            let mut caretaker = Maintenance::new(Chore::RunDue, items);
+            let mut maintenance = Maintenance::new(Chore::RunDue, items);
             for _ in 0..2 {
-                caretaker.pass(&server).await.expect("looked");
+                maintenance.pass(&server).await.expect("looked");
                 let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
                 assert_eq!(hapax.records(filter).await.expect("records").len(), 1);
             }
         }
     }
 
-    struct Deaf;
+    struct Silent;
 
-    impl Sink for Deaf {
+    impl Sink for Silent {
         async fn send(&self, _: &[Delivery], _: &Acks) {}
     }
 
@@ -273,8 +273,8 @@ mod tests {
         let (server, items) = server(&hapax);
         items.publish("w", "throw new Error('no');", "ada").await.expect("published");
         assert!(items.drive("w", None).await.is_err());
-        let mut caretaker = Maintenance::new(Chore::RunDue, items);
-        let pass = caretaker.pass(&server).await.expect("looked");
+        let mut maintenance = Maintenance::new(Chore::RunDue, items);
+        let pass = maintenance.pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 1 });
         assert_eq!(server.metrics.escalations.get(), 1);
     }

@@ -193,14 +193,14 @@ impl Server {
             let server = Arc::downgrade(self);
             let Some(items) = self.items.clone() else { return };
             tokio::spawn(async move {
-                let mut caretaker = Maintenance::new(chore, items);
+                let mut maintenance = Maintenance::new(chore, items);
                 loop {
                     tokio::time::sleep(ROUND).await;
                     let Some(server) = server.upgrade() else { return };
                     if server.is_stopping() {
                         return;
                     }
-                    match caretaker.pass(&server).await {
+                    match maintenance.pass(&server).await {
                         Ok(pass) => tracing::debug!(name: "workflows_maintained", ?chore, ?pass),
                         Err(error) => {
                             tracing::warn!(name: "workflows_not_maintained", ?chore, %error, "maintaining workflows failed; retrying");

@@ -12,7 +12,7 @@ use crate::exit::Failed;
 /// How operations of pipelines are run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Operated {
+pub(super) struct PipelineSection {
     /// The `env` label of metrics.
     environment: Option<String>,
     /// The watts of a busy core, and the grams that a kilowatt-hour emits.
@@ -29,7 +29,7 @@ pub(super) struct Operated {
 /// The declaration of a dataset.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Declared {
+pub(super) struct DatasetSection {
     owner: Option<String>,
     masked: Option<u8>,
     care_label: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct Declared {
     output_contract: Option<String>,
     slo: Option<Objective>,
     on_lock: Option<String>,
-    retries: Option<Tried>,
+    retries: Option<RetrySection>,
     #[serde(default)]
     review: bool,
     #[serde(default)]
@@ -61,7 +61,7 @@ struct Objective {
 /// How often an operation is tried again.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tried {
+struct RetrySection {
     quick: Option<u32>,
     again: Option<u32>,
     #[serde(default, with = "humantime_text")]
@@ -74,7 +74,7 @@ impl Config {
     /// The datasets that the file declares.
     pub(crate) fn datasets(&self) -> Result<BTreeMap<String, Dataset>, Failed> {
         let declared = self.datasets.iter();
-        let dataset = |(name, declared): (&String, &Declared)| {
+        let dataset = |(name, declared): (&String, &DatasetSection)| {
             let dataset = self.declared(declared).and_then(|dataset| match dataset.flaw() {
                 Some(flaw) => Err(flaw),
                 None => Ok(dataset),
@@ -86,7 +86,7 @@ impl Config {
         declared.map(dataset).collect()
     }
 
-    fn declared(&self, declared: &Declared) -> Result<Dataset, String> {
+    fn declared(&self, declared: &DatasetSection) -> Result<Dataset, String> {
         let named = |name: &str, known: &str| format!("{name:?} is none of {known}");
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let contract =

@@ -16,7 +16,7 @@ use crate::exit::Failed;
 #[serde(deny_unknown_fields)]
 pub(super) struct Extraction {
     /// `builtin` or `openai`.
-    extractor: Option<Who>,
+    extractor: Option<ExtractorName>,
     /// How long results are kept, such as `7d`; or `forever`.
     ttl: Option<String>,
     /// How many bytes of results are kept.
@@ -39,7 +39,7 @@ pub(super) struct Extraction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Who {
+enum ExtractorName {
     Builtin,
     Openai,
 }
@@ -68,12 +68,12 @@ impl Config {
         let section = &self.extraction;
         let named =
             section.base_url.is_some() || section.model.is_some() || section.api_key.is_some();
-        match section.extractor.unwrap_or(Who::Builtin) {
-            Who::Builtin if named => {
+        match section.extractor.unwrap_or(ExtractorName::Builtin) {
+            ExtractorName::Builtin if named => {
                 Err(self.misses("extractor", "base_url, model and api_key are for \"openai\""))
             }
-            Who::Builtin => Ok(Arc::new(Builtin::default())),
-            Who::Openai => Ok(Arc::new(self.openai()?)),
+            ExtractorName::Builtin => Ok(Arc::new(Builtin::default())),
+            ExtractorName::Openai => Ok(Arc::new(self.openai()?)),
         }
     }
 

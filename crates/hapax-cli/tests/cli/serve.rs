@@ -333,7 +333,7 @@ fn the_end_is_graceful() {
     let metrics = format!("http://{}/metrics", server.address);
     wait_until("a caller waits", || curl(&[&metrics]).contains("requests_under_way 2"));
     signal(&server.child, "TERM");
-    wait_until("the door is shut", || {
+    wait_until("the listener is closed", || {
         TcpStream::connect_timeout(
             &server.address.parse().expect("an address"),
             Duration::from_secs(1),

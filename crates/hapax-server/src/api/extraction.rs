@@ -285,7 +285,7 @@ async fn ending(running: JoinHandle<Result<Extracted, Error>>, key: &str) -> Eve
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
-struct Why {
+struct ExplainQuery {
     /// The text.
     text: String,
     /// The ontology's IRI.
@@ -296,15 +296,18 @@ struct Why {
 }
 
 /// Explain the key of a request, and why the cache has a result for it or not.
-#[utoipa::path(get, path = "/api/v1/debug/idempotency-key", operation_id = "extraction_explain", tag = "extraction", params(Why),
+#[utoipa::path(get, path = "/api/v1/debug/idempotency-key", operation_id = "extraction_explain", tag = "extraction", params(ExplainQuery),
     responses((status = 200, body = wire::KeyExplained)))]
-async fn explain(Of { extract, .. }: Of, Params(why): Params<Why>) -> Answer<wire::KeyExplained> {
-    let mut request = hapax_extract::Request::new(why.text, why.ontology_id.clone());
-    if let Some(params) = &why.extraction_params {
+async fn explain(
+    Of { extract, .. }: Of,
+    Params(query): Params<ExplainQuery>,
+) -> Answer<wire::KeyExplained> {
+    let mut request = hapax_extract::Request::new(query.text, query.ontology_id.clone());
+    if let Some(params) = &query.extraction_params {
         request.params = parse_params(params)?;
     }
     let explained = extract.explain(&request).await?;
-    answer(wire::KeyExplained::of(explained, why.ontology_id))
+    answer(wire::KeyExplained::of(explained, query.ontology_id))
 }
 
 /// List the ontologies.
@@ -383,17 +386,20 @@ async fn stats(Of { extract, .. }: Of) -> Answer<wire::CacheStats> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
-struct Whose {
+struct ClearFilter {
     /// Only results of this ontology.
     #[serde(default)]
     ontology_id: Option<String>,
 }
 
 /// Remove all results, or all of an ontology.
-#[utoipa::path(delete, path = "/api/v1/cache", operation_id = "cache_clear", tag = "extraction", params(Whose),
+#[utoipa::path(delete, path = "/api/v1/cache", operation_id = "cache_clear", tag = "extraction", params(ClearFilter),
     responses((status = 200, body = wire::Removed)))]
-async fn clear(Of { extract, .. }: Of, Params(whose): Params<Whose>) -> Answer<wire::Removed> {
-    let removed = match whose.ontology_id {
+async fn clear(
+    Of { extract, .. }: Of,
+    Params(filter): Params<ClearFilter>,
+) -> Answer<wire::Removed> {
+    let removed = match filter.ontology_id {
         Some(id) => extract.invalidate_ontology(&id).await?,
         None => extract.clear().await?,
     };

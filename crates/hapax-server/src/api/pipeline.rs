@@ -274,7 +274,7 @@ async fn lineage(scope: Scope, named: Named) -> Answer<Lineage> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct ReviewFilter {
     /// Also reviews that are decided.
     all: Option<bool>,
     /// At most this many; default 50.
@@ -289,16 +289,16 @@ struct Reviews {
 }
 
 /// List the reviews, newest first.
-#[utoipa::path(get, path = "/v1/reviews", operation_id = "review_list", tag = "pipelines", params(Which),
+#[utoipa::path(get, path = "/v1/reviews", operation_id = "review_list", tag = "pipelines", params(ReviewFilter),
     responses((status = 200, body = Reviews)))]
 async fn reviews(
     State(server): State<Arc<Server>>,
     scope: Scope,
-    Params(which): Params<Which>,
+    Params(filter): Params<ReviewFilter>,
 ) -> Answer<Reviews> {
     let _one_of_few = server.listing.acquire().await;
-    let pending = !which.all.unwrap_or(false);
-    let reviews = review::list(&scope.hapax, pending, page(which.limit)?).await?;
+    let pending = !filter.all.unwrap_or(false);
+    let reviews = review::list(&scope.hapax, pending, page(filter.limit)?).await?;
     answer(Reviews { reviews: reviews.iter().map(wire::Review::of).collect() })
 }
 

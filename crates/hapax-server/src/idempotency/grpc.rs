@@ -12,12 +12,12 @@ pub(super) const TRAILERS: [&str; 3] = ["grpc-status", "grpc-message", "grpc-sta
 
 /// The protocol of a client, which problems follow, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speech {
+pub(super) enum Protocol {
     Http,
     Grpc,
 }
 
-impl Speech {
+impl Protocol {
     /// The protocol of a request or of an answer.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -78,7 +78,7 @@ fn message(problem: &Problem) -> String {
 
 /// The fate of the effect according to a gRPC answer; none if the answer is not gRPC.
 pub(super) fn fate(headers: &HeaderMap, trailers: &HeaderMap) -> Option<Settlement> {
-    if Speech::of(headers) != Speech::Grpc {
+    if Protocol::of(headers) != Protocol::Grpc {
         return None;
     }
     // A call that fails before it sends a message has its status in the head.
@@ -126,7 +126,7 @@ mod tests {
         use crate::problem::{KEY_MISSING, NO_ANSWER, NOT_KEPT, TOO_MANY};
         let refused = |status: u16, kind, detail: &str| {
             let status = http::StatusCode::from_u16(status).unwrap();
-            let response = Speech::Grpc.refuse(Problem::new(status, kind, detail));
+            let response = Protocol::Grpc.refuse(Problem::new(status, kind, detail));
             let header = |name| response.headers()[name].to_str().unwrap().to_owned();
             (response.status().as_u16(), header("grpc-status"), header("grpc-message"))
         };

@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::grpc::{self, Speech};
+use super::grpc::{self, Protocol};
 use super::settings::{KeyNeed, Settings, Settlement};
 use super::stored;
 use crate::access::Room;
@@ -156,7 +156,7 @@ impl IdempotencyLayer {
             let detail = "too many requests are being passed on at once";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail));
         };
-        let speech = Speech::of(&head.headers);
+        let protocol = Protocol::of(&head.headers);
         let passed: Arc<Mutex<Passed>> = Arc::default();
         let (progress, settings) = (passed.clone(), self.settings.clone());
         let held = head.extensions.get::<Room>().cloned();
@@ -173,7 +173,7 @@ impl IdempotencyLayer {
             (Ok(Ok(Done { how: How::Executed, .. })), Passed::Answered(live)) => {
                 Ok(self.kept_until(live, now()))
             }
-            (Ok(Ok(done)), _) => self.replayed(&done.outcome, speech),
+            (Ok(Ok(done)), _) => self.replayed(&done.outcome, protocol),
             // This request was passed on, and its outcome could not be recorded.
             (_, Passed::Answered(live)) => Ok(live),
             (_, Passed::On) => {
@@ -188,7 +188,7 @@ impl IdempotencyLayer {
         }
     }
 
-    fn replayed(&self, outcome: &Outcome, speech: Speech) -> Answered {
+    fn replayed(&self, outcome: &Outcome, protocol: Protocol) -> Answered {
         let read = outcome.body().and_then(stored::read);
         let Some((mut response, at)) = read else {
             let detail = "the recorded outcome is not an HTTP answer";
@@ -196,7 +196,7 @@ impl IdempotencyLayer {
         };
         if response.headers_mut().remove(stored::BODY_NOT_KEPT).is_some() {
             let detail = "the answer was too large to record, or could not be redacted";
-            response = speech.refuse(Problem::new(response.status(), &NOT_KEPT, detail));
+            response = protocol.refuse(Problem::new(response.status(), &NOT_KEPT, detail));
         }
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
         Ok(self.kept_until(response, at))
@@ -444,7 +444,7 @@ where
         Box::pin(async move {
             let settings = &layer.settings;
             let (head, body) = request.into_parts();
-            let speech = Speech::of(&head.headers);
+            let protocol = Protocol::of(&head.headers);
             let looked_at = settings.methods.contains(&head.method);
             let key = if looked_at { settings.key_of(&head) } else { Ok(None) };
             let answered = match key {
@@ -465,7 +465,7 @@ where
                     }
                 }
             };
-            Ok(answered.unwrap_or_else(|problem| speech.refuse(problem)))
+            Ok(answered.unwrap_or_else(|problem| protocol.refuse(problem)))
         })
     }
 }

@@ -18,7 +18,7 @@ use hapax::{Hapax, Safety, Settling, StateName};
 use hapax_server::idempotency::{
     IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Settlement, Tenant,
 };
-use hapax_server::listener::{Doors, Limits, serve};
+use hapax_server::listener::{Limits, ListeningSocket, serve};
 use hapax_server::proxy::Upstream;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -139,8 +139,8 @@ where
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let doors = Doors { listener, tls: None, limits };
-    tokio::spawn(serve(doors, service, std::future::pending()));
+    let socket = ListeningSocket { listener, tls: None, limits };
+    tokio::spawn(serve(socket, service, std::future::pending()));
     url
 }
 
@@ -450,8 +450,8 @@ async fn an_upstream_that_cannot_be_reached_did_nothing() {
     let down = world.charge("k", "a").await;
     assert_eq!((down.status(), down.problem()), (502, "HX0305".into()));
     let listener = TcpListener::bind(&address).await.expect("the port");
-    let doors = Doors { listener, tls: None, limits: Limits::default() };
-    tokio::spawn(serve(doors, app, std::future::pending()));
+    let socket = ListeningSocket { listener, tls: None, limits: Limits::default() };
+    tokio::spawn(serve(socket, app, std::future::pending()));
     assert_eq!(world.charge("k", "a").await.status(), 200);
 }
 
