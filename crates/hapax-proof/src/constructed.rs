@@ -93,10 +93,11 @@ pub fn restores(times: u64, report: &mut Report) {
         let number = |sql: &str| -> i64 { db.query_row(sql, [], |row| row.get(0)).expect(sql) };
         let twice = number("SELECT count(*) - count(DISTINCT hex(key) || namespace) FROM effect");
         report.expect(twice == 0, || format!("{twice} keys have a second row"));
-        let astray =
+        let misplaced =
             "SELECT count(*) FROM effect WHERE namespace NOT IN (SELECT id FROM namespace)";
-        let astray = number(astray) + i64::from(number("SELECT count(*) FROM namespace") != 3);
-        report.expect(astray == 0, || {
+        let misplaced =
+            number(misplaced) + i64::from(number("SELECT count(*) FROM namespace") != 3);
+        report.expect(misplaced == 0, || {
             "an effect is in a namespace that it was not claimed in".into()
         });
     }

@@ -57,7 +57,7 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
     }
     let runs: Vec<(u64, (Point, &str))> =
         (0..times).flat_map(|time| each.iter().map(move |what| (time, *what))).collect();
-    let tried = Tried::default();
+    let tried = Results::default();
     for some in runs.chunks(if postgres.is_some() { DATABASE } else { runs.len() }) {
         let keys = room();
         let signing_key = keys.path().join("signing-key");
@@ -96,7 +96,7 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
 
 /// The results so far.
 #[derive(Default)]
-struct Tried {
+struct Results {
     found: Mutex<Report>,
     fired: Mutex<BTreeMap<(&'static str, &'static str), Fired>>,
 }
@@ -109,7 +109,7 @@ struct Fired {
     too_late: Option<u64>,
 }
 
-impl Tried {
+impl Results {
     /// One run, at the next pass that a worker is known to reach.
     fn one(
         &self,

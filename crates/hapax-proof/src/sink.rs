@@ -52,14 +52,14 @@ impl FromStr for Rule {
 }
 
 #[derive(Default)]
-struct Known {
+struct Execution {
     by: Option<u64>,
     bar: u64,
 }
 
 struct Ledger {
     file: File,
-    known: HashMap<String, Known>,
+    known: HashMap<String, Execution>,
 }
 
 impl Ledger {

@@ -55,7 +55,7 @@ impl Endpoint {
         format!("url = \"{}\"\n{}", receiver.url(self.path), self.settings)
     }
 
-    fn is_told(&self) {
+    fn gets_each_moment(&self) {
         let place = Place::new();
         let [first, second] = self.heals;
         let receiver = Receiver::start(&[first, second, OK]);
@@ -136,7 +136,7 @@ const GRAPH: Endpoint = Endpoint {
 /// Proves O-8 and P-11: each moment is delivered once and in order, and retried under the same id.
 #[test]
 fn an_openlineage_endpoint_is_told_each_moment() {
-    OPENLINEAGE.is_told();
+    OPENLINEAGE.gets_each_moment();
 }
 
 /// Proves O-6 for OpenLineage.
@@ -148,7 +148,7 @@ fn an_event_that_an_openlineage_endpoint_refuses_is_not_retried() {
 /// Proves O-8 and P-12: the statements of each moment in one transaction, in order.
 #[test]
 fn a_graph_is_told_each_moment() {
-    GRAPH.is_told();
+    GRAPH.gets_each_moment();
 }
 
 /// Proves O-6 for graphs.

@@ -304,7 +304,7 @@ async fn sql_leased(orders: &Orders) -> Result<u64, String> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| error.to_string())?;
     let lease = hapax::remote::LeaseId::from_bytes(id).to_string();
-    let asked_ms = boot_ms();
+    let requested_ms = boot_ms();
     let term = SQL_LEASE_MS as i64;
     client
         .execute("SELECT hapax.renew($1, $2, 'an attacker')", &[&lease, &term])
@@ -324,7 +324,7 @@ async fn sql_leased(orders: &Orders) -> Result<u64, String> {
         Err(by) => return Ok(by),
     };
     tokio::time::sleep(Duration::from_millis(orders.work_ms)).await;
-    if boot_ms() - asked_ms >= SQL_LEASE_MS * 7 / 8 {
+    if boot_ms() - requested_ms >= SQL_LEASE_MS * 7 / 8 {
         return Err("stopped in time".into());
     }
     let outcome = orders.by.to_string().into_bytes();

@@ -31,7 +31,7 @@ pub struct World {
     /// Effects in flight to their targets.
     messages: Vec<Message>,
     /// Findings that reconcilers have not reported yet; at most two.
-    looks: Vec<Looked>,
+    findings: Vec<PendingFinding>,
     crashes: u8,
     pauses: u8,
     doubts: u8,
@@ -74,7 +74,7 @@ struct Worker {
 
 /// A finding that a reconciler has not reported yet.
 #[derive(Debug, Clone, Copy)]
-struct Looked {
+struct PendingFinding {
     key: usize,
     attempt: AttemptId,
     fence: Fence,
@@ -99,12 +99,12 @@ enum Task {
         attempt: AttemptId,
         author: AttemptId,
         fence: u64,
-        sent: Sent,
+        sent: SendStatus,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Sent {
+enum SendStatus {
     NotYet,
     /// It is in flight.
     Departed,
@@ -135,7 +135,7 @@ impl World {
             workers: vec![worker; protocol.workers],
             targets: vec![Executed::default(); protocol.keys],
             messages: Vec::new(),
-            looks: Vec::new(),
+            findings: Vec::new(),
             crashes: 0,
             pauses: 0,
             doubts: 0,
@@ -232,11 +232,11 @@ impl World {
                     // Only work that no other attempt can be granted goes on when its lease may lapse.
                     let goes_on = protocol.target == Target::Opaque || planted(Bug::HolderWorksOn);
                     let stops = worker.late && !goes_on;
-                    if sent == Sent::NotYet && !transactional {
+                    if sent == SendStatus::NotYet && !transactional {
                         if !stops {
                             acts.push(Act::Depart(w));
                         }
-                    } else if sent != Sent::Departed {
+                    } else if sent != SendStatus::Departed {
                         acts.push(Act::Report(w, true));
                         if doubtful {
                             acts.push(Act::Report(w, false));
@@ -280,8 +280,8 @@ impl World {
         if protocol.crashes + protocol.pauses > 0 {
             acts.push(Act::Expire);
         }
-        acts.extend((0..self.looks.len()).map(Act::Judge));
-        if self.looks.len() < 2 && matches!(protocol.target.safety(), Safety::Reconcilable(_)) {
+        acts.extend((0..self.findings.len()).map(Act::Judge));
+        if self.findings.len() < 2 && matches!(protocol.target.safety(), Safety::Reconcilable(_)) {
             acts.extend((0..self.keys()).filter(|key| self.unknown(*key).is_some()).map(Act::Look));
         }
         if protocol.target == Target::Settling {
@@ -371,7 +371,8 @@ impl World {
             }
             Act::Look(key) => world.look(protocol, key)?,
             Act::Judge(nth) => {
-                let Looked { key, attempt, fence, at: looked, found } = world.looks.remove(nth);
+                let PendingFinding { key, attempt, fence, at: looked, found } =
+                    world.findings.remove(nth);
                 let finding = match found {
                     Some(by) => Finding::Happened(outcome_of(by)),
                     None => Finding::NotFound,
@@ -486,7 +487,7 @@ impl World {
         let worker = &mut self.workers[w];
         worker.task = match answer {
             Some(Verdict::Granted(grant)) => {
-                let (fence, sent) = (grant.fence.0, Sent::NotYet);
+                let (fence, sent) = (grant.fence.0, SendStatus::NotYet);
                 Task::Running { key, attempt, author, fence, sent }
             }
             Some(Verdict::Replayed { outcome, .. }) => {
@@ -508,7 +509,7 @@ impl World {
         let Task::Running { key, attempt, author, fence, sent } = &mut self.workers[w].task else {
             return None;
         };
-        *sent = Sent::Departed;
+        *sent = SendStatus::Departed;
         let message = Message { key: *key, attempt: *attempt, author: *author, fence: *fence };
         self.messages.push(message);
         Some(())
@@ -518,12 +519,12 @@ impl World {
         let Message { key, author: of, fence, .. } = self.messages.remove(nth);
         let target = &mut self.targets[key];
         let sent = match (protocol.target, target.by.first()) {
-            (Target::Keyed, Some(first)) => Sent::There(*first),
-            (Target::Fenced | Target::FencedUnseen, _) if fence < target.bar => Sent::Refused,
+            (Target::Keyed, Some(first)) => SendStatus::There(*first),
+            (Target::Fenced | Target::FencedUnseen, _) if fence < target.bar => SendStatus::Refused,
             _ => {
                 target.by.push(of);
                 target.bar = fence;
-                Sent::There(of)
+                SendStatus::There(of)
             }
         };
         for worker in &mut self.workers {
@@ -541,9 +542,9 @@ impl World {
         };
         let transactional = protocol.target == Target::Transactional;
         let report = match sent {
-            Sent::There(by) => Report::Succeeded(outcome_of(by)),
-            Sent::NotYet if transactional => Report::Succeeded(outcome_of(author)),
-            Sent::NotYet | Sent::Departed | Sent::Refused => {
+            SendStatus::There(by) => Report::Succeeded(outcome_of(by)),
+            SendStatus::NotYet if transactional => Report::Succeeded(outcome_of(author)),
+            SendStatus::NotYet | SendStatus::Departed | SendStatus::Refused => {
                 Report::Failed("the target refused it".into())
             }
         };
@@ -590,7 +591,7 @@ impl World {
             State::Unknown { since, .. } => LeaseInstant { ms: 0, ..since },
             _ => return None,
         };
-        self.looks.push(Looked { key, attempt, fence: Fence(fence), at, found });
+        self.findings.push(PendingFinding { key, attempt, fence: Fence(fence), at, found });
         Some(())
     }
 }

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use hapax_core::effect::State;
 
-use super::{Sent, Task, Worker, World, author_of, lapsed};
+use super::{SendStatus, Task, Worker, World, author_of, lapsed};
 
 /// Gives ids the names of their first appearance, so that states which differ only in ids are the
 /// same.
@@ -65,16 +65,16 @@ impl Hash for World {
             .collect();
         messages.sort_unstable();
         messages.hash(hasher);
-        let mut looks: Vec<_> = self
-            .looks
+        let mut findings: Vec<_> = self
+            .findings
             .iter()
             .map(|look| {
                 let found = look.found.map(|by| names.of(by.as_bytes()));
                 (look.key, names.of(look.attempt.as_bytes()), look.at.ms, found)
             })
             .collect();
-        looks.sort_unstable();
-        looks.hash(hasher);
+        findings.sort_unstable();
+        findings.hash(hasher);
         // A lease that no worker holds matters by the effects that run on it.
         for lease in &self.ledger.leases {
             if let Some(known) = names.0.get(lease.id.as_bytes()) {
@@ -118,10 +118,10 @@ impl World {
                 let recorded = self.effect(key).map(|effect| effect.fence.0.cmp(&fence));
                 (2, key, names.of(attempt.as_bytes()), rank.count(), bar, recorded).hash(hasher);
                 match sent {
-                    Sent::NotYet => 0.hash(hasher),
-                    Sent::There(by) => (1, names.of(by.as_bytes())).hash(hasher),
-                    Sent::Refused => 2.hash(hasher),
-                    Sent::Departed => 3.hash(hasher),
+                    SendStatus::NotYet => 0.hash(hasher),
+                    SendStatus::There(by) => (1, names.of(by.as_bytes())).hash(hasher),
+                    SendStatus::Refused => 2.hash(hasher),
+                    SendStatus::Departed => 3.hash(hasher),
                 }
             }
         }
@@ -142,10 +142,10 @@ impl World {
             }
             Task::Running { key, attempt, sent, .. } => {
                 let sent = match sent {
-                    Sent::NotYet => 0,
-                    Sent::There(_) => 1,
-                    Sent::Refused => 2,
-                    Sent::Departed => 3,
+                    SendStatus::NotYet => 0,
+                    SendStatus::There(_) => 1,
+                    SendStatus::Refused => 2,
+                    SendStatus::Departed => 3,
                 };
                 (2, key, known(attempt.as_bytes()), sent)
             }
