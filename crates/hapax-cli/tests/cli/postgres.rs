@@ -210,8 +210,8 @@ fn a_server_whose_database_is_away_is_not_ready() {
     let server = Server::started(child.expect("it starts"));
     let [ready, alive, claim] = ["readyz", "healthz", "v1/effects/a/claim"]
         .map(|path| format!("http://{}/{path}", server.address));
-    let claim = format!(r#"{{"attempt":"att_{}"}}"#, "01".repeat(16));
-    let json = ["-H", "Content-Type: application/json", "-d", &claim];
+    let body = format!(r#"{{"attempt":"att_{}"}}"#, "01".repeat(16));
+    let json = ["-H", "Content-Type: application/json", "-d", &body];
     assert_eq!(status(&[&ready]), "200");
     shop.server.stop();
     wait_until("it is not ready", || status(&[&ready]) == "503");
