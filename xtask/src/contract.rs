@@ -17,7 +17,7 @@ const EXAMPLES: &str = "450";
 const LEAST: u64 = 20_000;
 
 const PYTHON: [Need; 1] = [Need {
-    what: "Python's venv",
+    name: "Python's venv",
     is_there: || exists("python3", &["-c", "import venv, ensurepip"]),
     package: "python3-venv",
 }];

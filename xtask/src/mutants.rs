@@ -94,7 +94,7 @@ fn judge(missed: &str, accepted: &str, all: bool) -> Result<(), String> {
 fn without_place(line: &str) -> String {
     let mut parts = line.splitn(4, ':');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(file), Some(_), Some(_), Some(what)) => format!("{file}:{what}"),
+        (Some(file), Some(_), Some(_), Some(mutant)) => format!("{file}:{mutant}"),
         _ => line.to_owned(),
     }
 }

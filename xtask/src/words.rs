@@ -34,7 +34,7 @@ pub(crate) fn words() -> Result<(), String> {
         let is_code = file.ends_with(".rs");
         for (paragraph, line) in paragraphs(&text, is_code) {
             let found = judge(&paragraph);
-            places.extend(found.into_iter().map(|what| format!("{file}:{line}: {what}")));
+            places.extend(found.into_iter().map(|finding| format!("{file}:{line}: {finding}")));
         }
         if is_code && !file.contains("/tests") {
             for (line, name) in types_in(&text) {

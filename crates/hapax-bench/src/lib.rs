@@ -115,6 +115,6 @@ fn short(size: u64) -> String {
     }
 }
 
-fn say(what: &str) {
-    eprintln!("hapax: measuring {what}");
+fn say(subject: &str) {
+    eprintln!("hapax: measuring {subject}");
 }

@@ -71,14 +71,14 @@ fn archive(url: &str, history: History, month: &str, to: &Path, json: bool) -> R
             History::Outbox => ledger.detach_records(&partition, count, digest),
         };
         detached.map_err(store)?;
-        let what = match history {
+        let unit = match history {
             History::Journal => "entries",
             History::Outbox => "events",
         };
         if json {
-            output::json(&json!({ "partition": partition, what: count, "file": path }));
+            output::json(&json!({ "partition": partition, unit: count, "file": path }));
         } else {
-            output::print(&format!("{partition}: {count} {what} in {}, detached", path.display()));
+            output::print(&format!("{partition}: {count} {unit} in {}, detached", path.display()));
         }
     }
     Ok(())
@@ -99,8 +99,8 @@ struct Hashing {
 }
 
 impl Hashing {
-    fn line(&mut self, what: &impl Serialize) -> std::io::Result<()> {
-        serde_json::to_writer(&mut *self, what)?;
+    fn line(&mut self, record: &impl Serialize) -> std::io::Result<()> {
+        serde_json::to_writer(&mut *self, record)?;
         writeln!(self)
     }
 }

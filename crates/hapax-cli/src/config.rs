@@ -253,7 +253,7 @@ mod humantime_text {
 impl Config {
     /// Reads the file, and reports where it is wrong.
     pub(crate) fn read(path: &Path) -> Result<Self, Failed> {
-        let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
+        let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", path.display()));
         let size = std::fs::metadata(path).map_err(|error| {
             refuse(error.to_string()).next(
                 "docs/operations.md has its settings, docs/outbox.md those of sinks and routes.",
@@ -283,9 +283,9 @@ impl Config {
     pub(crate) fn registry(&self) -> Result<Registry, Failed> {
         let mut registry = Registry::standard();
         for (name, policy) in &self.control.computations {
-            let refuse = |what: &str| {
+            let refuse = |flaw: &str| {
                 let place = format!("{}: control.computations.{name:?}", self.path.display());
-                Failed::usage(format!("{place}: {what}"))
+                Failed::usage(format!("{place}: {flaw}"))
             };
             let computation = match (policy.retryable.unwrap_or(true), policy) {
                 (false, ComputationSection { retries: None, pause: None, doubling: None, .. }) => {
@@ -326,8 +326,8 @@ impl Config {
             outbox = outbox.dataset(&name, dataset);
         }
         for (name, sink) in &self.sinks {
-            outbox = self.add(outbox, name, sink).map_err(|what| {
-                Failed::usage(format!("{}: sinks.{name}: {what}", self.path.display()))
+            outbox = self.add(outbox, name, sink).map_err(|flaw| {
+                Failed::usage(format!("{}: sinks.{name}: {flaw}", self.path.display()))
             })?;
         }
         for route in &self.routes {

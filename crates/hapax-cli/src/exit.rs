@@ -52,17 +52,17 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failed {
     pub(crate) exit: Exit,
     pub(crate) code: Option<&'static str>,
-    pub(crate) what: String,
+    pub(crate) message: String,
     pub(crate) next: Option<String>,
 }
 
 impl Failed {
-    pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
-        Self { exit, code: None, what: what.into(), next: None }
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, code: None, message: message.into(), next: None }
     }
 
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Self::new(Exit::Usage, what)
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
     }
 
     pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
@@ -72,13 +72,13 @@ impl Failed {
 
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({ "error": {
-            "code": self.code, "message": self.what, "next": self.next, "exit": self.exit.code(),
+            "code": self.code, "message": self.message, "next": self.next, "exit": self.exit.code(),
         }})
     }
 
     pub(crate) fn print(&self) {
         let code = self.code.map(|code| format!(" [{code}]")).unwrap_or_default();
-        eprintln!("{} {}{code}", console::style("hapax:").for_stderr().red().bold(), self.what);
+        eprintln!("{} {}{code}", console::style("hapax:").for_stderr().red().bold(), self.message);
         if let Some(next) = &self.next {
             eprintln!("       {next}");
         }
@@ -149,7 +149,7 @@ impl From<Error> for Failed {
             ),
             _ => (Exit::Unreachable, "Nothing was run. Check --db and try again."),
         };
-        Self { exit, code: Some(error.code()), what: error.to_string(), next: Some(next.into()) }
+        Self { exit, code: Some(error.code()), message: error.to_string(), next: Some(next.into()) }
     }
 }
 
@@ -188,7 +188,7 @@ impl From<hapax_pipeline::Error> for Failed {
             ),
             _ => (Exit::Program(1), "It did not happen and may be tried again."),
         };
-        Self { exit, code: Some(error.code()), what: error.to_string(), next: Some(next.into()) }
+        Self { exit, code: Some(error.code()), message: error.to_string(), next: Some(next.into()) }
     }
 }
 
@@ -255,7 +255,7 @@ impl From<hapax_bench::Error> for Failed {
             Bench::Pipeline(error) => error.into(),
             Bench::Extract(error) => error.into(),
             Bench::Items(error) => error.into(),
-            Bench::Invalid(what) => Self::usage(what),
+            Bench::Invalid(message) => Self::usage(message),
             other => Self::new(Exit::Unreachable, other.to_string()),
         }
     }

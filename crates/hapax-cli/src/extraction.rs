@@ -125,7 +125,7 @@ async fn watched(extract: &Extract, request: &Request, file: &Path) -> Result<Ex
     bar.finish_and_clear();
     extracted.map_err(|error| {
         let failed = Failed::from(error);
-        Failed { what: format!("{}: {}", file.display(), failed.what), ..failed }
+        Failed { message: format!("{}: {}", file.display(), failed.message), ..failed }
     })
 }
 
@@ -185,7 +185,7 @@ fn named_file(named: &str) -> Result<Option<Ontology>, Failed> {
 }
 
 fn read_ontology(path: &Path, id: Option<&str>) -> Result<Ontology, Failed> {
-    let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
+    let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", path.display()));
     let syntax = Syntax::of_path(path).ok_or_else(|| {
         refuse("its name ends in none of .json .ttl .rdf .owl .xml .jsonld".into())
     })?;
@@ -194,7 +194,7 @@ fn read_ontology(path: &Path, id: Option<&str>) -> Result<Ontology, Failed> {
 }
 
 fn bytes_of(path: &Path) -> Result<Vec<u8>, Failed> {
-    let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
+    let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", path.display()));
     let mut bytes = Vec::new();
     let read = match path.as_os_str() == "-" {
         true => std::io::stdin().take(LARGEST + 1).read_to_end(&mut bytes),
@@ -384,7 +384,7 @@ pub(crate) async fn ontologies(global: &Global, command: Ontologies) -> Result<E
         }));
         return Ok(Exit::Done);
     }
-    let what = match (&changed.before, &changed.now) {
+    let change = match (&changed.before, &changed.now) {
         (None, Some(now)) => format!("kept at {now}"),
         (Some(before), Some(now)) if before == now => format!("unchanged at {now}"),
         (Some(_), Some(now)) => {
@@ -392,7 +392,7 @@ pub(crate) async fn ontologies(global: &Global, command: Ontologies) -> Result<E
         }
         (_, None) => format!("removed; {} results and chunks are gone", changed.invalidated),
     };
-    output::print(&format!("{}: {what}", changed.id));
+    output::print(&format!("{}: {change}", changed.id));
     Ok(Exit::Done)
 }
 

@@ -101,9 +101,13 @@ fn short(note: &str) -> String {
     let part = |name: &str| output::plain(document[name].as_str());
     match document["kind"].as_str() {
         Some("pipeline.v1") => {
-            let (pipeline, task, what) =
+            let (pipeline, task, operation_type) =
                 (part("pipeline_id"), part("task_id"), part("operation_type"));
-            format!("{pipeline}.{task}: {what} {} {}", part("dataset_id"), part("version"))
+            format!(
+                "{pipeline}.{task}: {operation_type} {} {}",
+                part("dataset_id"),
+                part("version")
+            )
         }
         Some("pipeline.product.v1") => {
             let outputs = document["outputs"].as_array().map_or(&[][..], |outputs| outputs);

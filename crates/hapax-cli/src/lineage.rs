@@ -126,8 +126,9 @@ async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Fai
     })
     .await?;
     if statements.is_empty() {
-        let what = format!("no operation made version {version:?} of {dataset:?} with a SHA-256");
-        return Err(Failed::usage(what).next("See: hapax lineage export"));
+        let message =
+            format!("no operation made version {version:?} of {dataset:?} with a SHA-256");
+        return Err(Failed::usage(message).next("See: hapax lineage export"));
     }
     // Finds out whether it can sign before it prints anything.
     hapax.sign(b"")?;
@@ -143,7 +144,7 @@ pub(crate) async fn check(global: &Global, args: &VerifyArtifact) -> Result<Exit
         Some(key) => key.parse().map_err(|_| Failed::usage("--public-key is none of hapax"))?,
         None => output::open(global).await?.verifier()?,
     };
-    let refuse = |what: String| Failed::usage(format!("{}: {what}", args.attestation.display()));
+    let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", args.attestation.display()));
     let size = std::fs::metadata(&args.attestation).map_err(|error| refuse(error.to_string()))?;
     if size.len() > LARGEST {
         return Err(refuse(format!("larger than {LARGEST} bytes")));
@@ -166,11 +167,11 @@ pub(crate) async fn check(global: &Global, args: &VerifyArtifact) -> Result<Exit
         }
     }
     let Some(statement) = found else {
-        let what = format!(
+        let message = format!(
             "{} does not match the attestation: its checksum is {actual}",
             args.file.display()
         );
-        return Err(Failed::new(Exit::Refused, what));
+        return Err(Failed::new(Exit::Refused, message));
     };
     let part =
         |pointer: &str| statement.pointer(pointer).and_then(Json::as_str).unwrap_or_default();

@@ -33,8 +33,8 @@ fn config(named: Option<&Path>) -> Result<Config, Failed> {
     if named.is_none() && !path.exists() {
         return Ok(Config::default());
     }
-    let refuse = |what: String| {
-        Failed::usage(format!("{}: {what}", path.display()))
+    let refuse = |flaw: String| {
+        Failed::usage(format!("{}: {flaw}", path.display()))
             .next("docs/lint.md says what may be in it.")
     };
     let size = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
@@ -47,9 +47,9 @@ fn config(named: Option<&Path>) -> Result<Config, Failed> {
 
 fn failed(error: ScanError) -> Failed {
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-    let what = format!("{error}{}", cause.unwrap_or_default());
+    let message = format!("{error}{}", cause.unwrap_or_default());
     match error {
-        ScanError::NoRoot(_) | ScanError::TooManyFiles => Failed::usage(what),
-        _ => Failed::new(Exit::Unreachable, what).next("Nothing passes that was not read."),
+        ScanError::NoRoot(_) | ScanError::TooManyFiles => Failed::usage(message),
+        _ => Failed::new(Exit::Unreachable, message).next("Nothing passes that was not read."),
     }
 }

@@ -62,14 +62,14 @@ fn collected<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
 }
 
 /// Prints a message that people should read also when nothing is wrong.
-pub(crate) fn say(format: LogFormat, event: &str, what: &str) {
+pub(crate) fn say(format: LogFormat, event: &str, message: &str) {
     match format {
-        LogFormat::Text => eprintln!("hapax: {what}"),
+        LogFormat::Text => eprintln!("hapax: {message}"),
         LogFormat::Json => {
             let now = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
             let record = serde_json::json!({
                 "timestamp": now, "level": "info", "target": "hapax", "event": event,
-                "message": what,
+                "message": message,
             });
             eprint!("{}", line(&record));
         }

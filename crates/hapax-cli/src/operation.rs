@@ -119,12 +119,12 @@ fn telemetry(hapax: &Hapax, pipeline: &Pipeline) -> Telemetry {
 async fn as_declared(config: &Config, hapax: &Hapax, dataset: &str) -> Result<(), Failed> {
     let Some(written) = config.datasets()?.remove(dataset) else { return Ok(()) };
     let path = config.path.display();
-    let what = match hapax.registry_of([dataset]).await?.datasets.remove(dataset) {
+    let message = match hapax.registry_of([dataset]).await?.datasets.remove(dataset) {
         Some(declared) if declared == written => return Ok(()),
         Some(_) => format!("{path} and the ledger have different terms for {dataset}"),
         None => format!("{path} has terms for {dataset}, and the ledger has none"),
     };
-    Err(Failed::usage(what).next("Declare those of the file: hapax datasets declare"))
+    Err(Failed::usage(message).next("Declare those of the file: hapax datasets declare"))
 }
 
 /// The operation that the options describe: the checksum of its inputs, the hash of its
@@ -326,8 +326,8 @@ async fn conclude(
             let partial = partial.filter(|_| !matches!(refusal, Refusal::Review(_)));
             if let Some(effect) = partial.as_ref().filter(|_| run.rollback.is_some()) {
                 run::roll_back(hapax, key, &hapax::Blocked::by(effect)).await?;
-                let what = format!("refused: {refusal}; rolled back");
-                return Err(Failed::new(Exit::Refused, what));
+                let message = format!("refused: {refusal}; rolled back");
+                return Err(Failed::new(Exit::Refused, message));
             }
             let blocks = partial.map(|effect| effect.attempt);
             let refused = Failed::from(Error::Refused(refusal));

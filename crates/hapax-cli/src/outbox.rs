@@ -167,8 +167,8 @@ async fn pause(global: &Global, hapax: &Hapax, sink: &str, paused: bool) -> Resu
     if global.json {
         output::json(&json!({ "sink": sink.as_str(), "paused": paused }));
     } else {
-        let what = if paused { "gets nothing until it is resumed" } else { "goes on" };
-        output::print(&format!("{sink} {what}."));
+        let state = if paused { "gets nothing until it is resumed" } else { "goes on" };
+        output::print(&format!("{sink} {state}."));
     }
     Ok(Exit::Done)
 }

@@ -18,7 +18,7 @@ use crate::{log, output, service, stop};
 
 pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> {
     log::listen(None, args.log_format)?;
-    let say = |event, what: &str| log::say(args.log_format, event, what);
+    let say = |event, message: &str| log::say(args.log_format, event, message);
     let upstream = Upstream::new(&args.upstream, args.timeout)
         .map_err(|error| Failed::usage(format!("--upstream: {error}")))?;
     let settings = settings(args)?;
@@ -57,11 +57,11 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
     }
     service::reload_on_hangup(tls.clone())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let what = format!(
+    let message = format!(
         "{scheme}://{address} passes requests on to {}, each key once; stop with Ctrl-C",
         args.upstream
     );
-    say("serving", &what);
+    say("serving", &message);
     let watch = Watch::new(hapax.clone());
     if let Some(listener) = aside {
         let address = service::local(&listener)?;

@@ -60,8 +60,8 @@ async fn open(global: &Global, args: &OpenReview) -> Result<Exit, Failed> {
             .next("See: hapax journal list"));
     };
     if status == ReviewStatus::Rejected {
-        let what = format!("a reviewer rejected it: {review}");
-        return Err(Failed::new(Exit::Conflict, what).next("See: hapax reviews list --all"));
+        let message = format!("a reviewer rejected it: {review}");
+        return Err(Failed::new(Exit::Conflict, message).next("See: hapax reviews list --all"));
     }
     match global.json {
         true => output::json(&json!({ "review": review.to_string(), "standing": status.as_str() })),

@@ -273,9 +273,9 @@ pub(crate) async fn roll_back(
     match Pipeline::new(hapax.clone()).roll_back(key, blocked.attempt).await {
         Ok(_) => Ok(()),
         Err(error) => {
-            let what = format!("{}; the rollback failed too: {error}", blocked.reason);
+            let message = format!("{}; the rollback failed too: {error}", blocked.reason);
             let next = "It stays partial. Run the same command again to roll back and retry.";
-            Err(Failed::new(Exit::Look, what).next(next))
+            Err(Failed::new(Exit::Look, message).next(next))
         }
     }
 }

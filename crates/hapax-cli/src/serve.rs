@@ -43,12 +43,12 @@ pub(crate) async fn dev(global: &Global, args: &Dev) -> Result<Exit, Failed> {
     }
     let environment = systems.pipeline.environment.clone();
     let dispatcher = hapax.dispatch(outbox).await?;
-    let what = format!(
+    let message = format!(
         "http://{address} serves {}; stop with Ctrl-C. In another terminal:\n       \
          curl -d '{{}}' -H 'Content-Type: application/json' http://{address}/v1/effects/hello/claim",
         global.db.display()
     );
-    log::say(args.log_format, "serving", &what);
+    log::say(args.log_format, "serving", &message);
     let terms = Terms::default();
     let server = Server::with(hapax.clone(), Access::Everybody, terms, systems);
     let socket = ListeningSocket { listener, tls: None, limits: Limits::default() };
@@ -91,13 +91,13 @@ pub(crate) async fn serve(global: &Global, args: &Serve) -> Result<Exit, Failed>
     let listen = args.listen.as_deref().or(config.server.listen.as_deref()).unwrap_or(LISTEN);
     if args.check_config {
         let file = args.config.display();
-        let what = match args.config.exists() {
+        let message = match args.config.exists() {
             true => format!("{file} is right"),
             false => format!("there is no {file} here; the defaults would be used"),
         };
         match global.json {
             true => output::json(&serde_json::json!({ "right": true })),
-            false => output::print(&what),
+            false => output::print(&message),
         }
         return Ok(Exit::Done);
     }
@@ -112,12 +112,12 @@ pub(crate) async fn serve(global: &Global, args: &Serve) -> Result<Exit, Failed>
         false => None,
     };
     if hapax.tokens().await?.is_empty() {
-        let what = "there is no token, so every request is refused; make one: hapax token create --role operator";
-        log::say(args.log_format, "no_tokens", what);
+        let message = "there is no token, so every request is refused; make one: hapax token create --role operator";
+        log::say(args.log_format, "no_tokens", message);
     }
     service::reload_on_hangup(tls.clone())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let say = |event, what: &str| log::say(args.log_format, event, what);
+    let say = |event, message: &str| log::say(args.log_format, event, message);
     say("serving", &format!("{scheme}://{address} serves the ledger; stop with Ctrl-C"));
     if tls.is_none() && !address.ip().is_loopback() {
         say("no_tls", "tokens go over the network in the clear; set tls_certificate and tls_key");

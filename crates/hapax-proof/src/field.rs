@@ -170,13 +170,13 @@ impl Field {
         let arrived = executed.iter().flat_map(|(key, by)| by.iter().map(move |_| of(key)));
         let arrived: Vec<_> = arrived.collect();
         let Difference { lost, duplicate, unexpected, .. } = compare(&promised, &begun, &arrived);
-        for (count, what) in [
+        for (count, figure) in [
             (lost, "acknowledged and lost"),
             (duplicate, "executed more than once"),
             (unexpected, "executed without an attempt"),
         ] {
-            report.count(what, count);
-            report.expect(count == 0, || format!("{count} {what}"));
+            report.count(figure, count);
+            report.expect(count == 0, || format!("{count} {figure}"));
         }
     }
 
@@ -263,12 +263,12 @@ impl Field {
                     format!("entry {} grants what the journal says is running", entry.id)
                 });
             }
-            for (event, what) in [
+            for (event, figure) in [
                 (Event::Expired, "claims whose holder was declared dead"),
                 (Event::Contradicted, "stale successes that were journalled and not believed"),
             ] {
                 let seen = entries.iter().filter(|entry| entry.event == event).count();
-                report.count(what, seen as u64);
+                report.count(figure, seen as u64);
             }
         }
         for found in hapax.list(&[], 10_000_000).await? {
@@ -389,7 +389,7 @@ fn judge_key(
     report: &mut Report,
 ) {
     let kind = Kind::of(n);
-    let wrong = |what: String| format!("key {n}, {kind:?}: {what}");
+    let wrong = |violation: String| format!("key {n}, {kind:?}: {violation}");
     report.count("keys judged", 1);
     report.count("effects executed", executed.len() as u64);
     report.expect(executed.len() <= 1, || wrong(format!("executed {} times", executed.len())));

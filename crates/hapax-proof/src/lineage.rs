@@ -113,7 +113,7 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
     }
     // The end of a batch, its events and the cursor: three commits, each with failpoints around it.
     report.at_least("processes that finished", times);
-    let killed = |(what, count): &(String, u64)| what.contains("killed").then_some(*count);
+    let killed = |(figure, count): &(String, u64)| figure.contains("killed").then_some(*count);
     let kills: u64 = report.figures.iter().filter_map(killed).sum();
     report.expect(kills >= 12 * times, || format!("vacuous: {kills} kills"));
 }

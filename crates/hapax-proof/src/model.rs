@@ -168,16 +168,16 @@ pub fn protocols(full: bool) -> Vec<(String, Protocol)> {
         [Target::Transactional, Target::Keyed, Target::Fenced, Target::Settling, Target::Opaque];
     let mut protocols = Vec::new();
     for target in targets {
-        let mut push = |what: Protocol| {
-            let Protocol { workers, keys, crashes, pauses, doubts, restores, .. } = what;
-            let lock = if what.locked { ", one lock" } else { "" };
-            let derived = if what.derived { ", attempts of clients" } else { "" };
+        let mut push = |protocol: Protocol| {
+            let Protocol { workers, keys, crashes, pauses, doubts, restores, .. } = protocol;
+            let lock = if protocol.locked { ", one lock" } else { "" };
+            let derived = if protocol.derived { ", attempts of clients" } else { "" };
             let restored = if restores > 0 { ", restored" } else { "" };
             let name = format!(
                 "{target:?}: {workers} workers, {keys} keys, {crashes} crashes, {pauses} pauses, \
                  {doubts} doubts{lock}{derived}{restored}"
             );
-            protocols.push((name, what));
+            protocols.push((name, protocol));
         };
         // A client's attempt is granted again after another one came in between.
         let pauses = if full { 2 } else { 1 };

@@ -214,8 +214,8 @@ impl Operator {
     }
 }
 
-fn judged(port: u16, dataset: &str, what: u64) -> std::io::Result<()> {
-    Client::connect(port)?.execute(dataset, what, 0, Rule::Plain).map(drop)
+fn judged(port: u16, dataset: &str, mark: u64) -> std::io::Result<()> {
+    Client::connect(port)?.execute(dataset, mark, 0, Rule::Plain).map(drop)
 }
 
 /// Dies as by `kill -9`: nothing is flushed, closed or answered.
@@ -447,7 +447,7 @@ impl Field {
         report.expect(shown, || format!("{dataset}: it is not among what is stuck"));
         let doctor = self.operator.hapax.doctor().await?;
         let named =
-            |what: &str| what.starts_with(&key.to_string()) && what.contains("it holds lock_");
+            |text: &str| text.starts_with(&key.to_string()) && text.contains("it holds lock_");
         let named = doctor.findings.iter().any(|finding| named(&finding.what));
         report.expect(named, || format!("{dataset}: doctor does not name it with its lock"));
         Ok(())

@@ -331,8 +331,8 @@ pub fn outbox(
         report.expect(at_work, || format!("no process was ever {word}"));
         std::thread::sleep(Duration::from_micros(dice.random_range(0..100_000)));
         victims[nth].kill();
-        let what = if is_writer { "writers killed" } else { "dispatchers killed" };
-        report.count(what, 1);
+        let figure = if is_writer { "writers killed" } else { "dispatchers killed" };
+        report.count(figure, 1);
         match is_writer {
             true => writers[nth] = field.writer(),
             false => dispatchers[nth] = field.dispatcher(),
@@ -399,14 +399,14 @@ fn judge_field(field: &Field, report: &mut Report) {
     report.count("events committed", committed.len() as u64);
     report.count("streams", streams.len() as u64);
     report.count("sent again after a kill, and recognised by their ids", repeated);
-    for (count, what) in [
+    for (count, figure) in [
         (lost, "committed and lost"),
         (duplicate, "arrived twice under different ids"),
         (unexpected, "arrived without a delivery attempt"),
         (reordered, "arrived before an earlier one of their stream"),
     ] {
-        report.count(what, count);
-        report.expect(count == 0, || format!("{count} {what}"));
+        report.count(figure, count);
+        report.expect(count == 0, || format!("{count} {figure}"));
     }
     report.at_least("events committed", report.figure("writers killed") * EVENTS);
 }

@@ -126,9 +126,9 @@ async fn occupy(port: u16, on: On, nth: u64, meeting: &Meeting) -> Result<WorkRe
     Ok(WorkResult::new("done"))
 }
 
-async fn execute(port: u16, on: On, what: u64) -> Result<(), WorkError> {
+async fn execute(port: u16, on: On, mark: u64) -> Result<(), WorkError> {
     let executed = tokio::task::spawn_blocking(move || {
-        Client::connect(port)?.execute(&on.name(), what, 0, Rule::Plain)
+        Client::connect(port)?.execute(&on.name(), mark, 0, Rule::Plain)
     });
     executed.await??;
     Ok(())
@@ -137,10 +137,10 @@ async fn execute(port: u16, on: On, what: u64) -> Result<(), WorkError> {
 /// The largest number of operations at work at once, from beginnings (even) and ends (odd) in order.
 fn most_at_once(marks: &[u64]) -> usize {
     let (mut under_way, mut most) = (BTreeSet::new(), 0);
-    for what in marks {
-        match what % 2 {
-            0 => under_way.insert(what / 2),
-            _ => under_way.remove(&(what / 2)),
+    for mark in marks {
+        match mark % 2 {
+            0 => under_way.insert(mark / 2),
+            _ => under_way.remove(&(mark / 2)),
         };
         most = most.max(under_way.len());
     }

@@ -112,7 +112,7 @@ fn try_to_catch(bug: Bug, experiment: Experiment, seed: u64) -> Caught {
         line.map(|line| line.chars().take(160).collect::<String>())
     };
     match (first("WRONG: "), first("skipped: ")) {
-        (Some(what), _) => Caught::Yes(what),
+        (Some(violation), _) => Caught::Yes(violation),
         (None, Some(why)) => Caught::Skipped(why),
         // A process that fails has caught it too.
         (None, None) if !output.status.success() => {
@@ -145,7 +145,7 @@ fn page_of(
     let _ = writeln!(page, "| bug | looked for by | what was said first |\n|---|---|---|");
     for (bug, experiment, caught) in bugs {
         let result = match caught {
-            Caught::Yes(what) => format!("`{}`", what.replace(['|', '`'], "/")),
+            Caught::Yes(violation) => format!("`{}`", violation.replace(['|', '`'], "/")),
             Caught::No => "**not caught**".into(),
             Caught::Skipped(why) => format!("skipped: {why}"),
         };
@@ -165,8 +165,8 @@ fn section_of(report: &Report, took: Duration) -> String {
         let _ = writeln!(section, "Skipped: {why}\n");
     }
     let _ = writeln!(section, "| N | what |\n|---:|---|");
-    for (what, count) in &report.figures {
-        let _ = writeln!(section, "| {count} | {what} |");
+    for (figure, count) in &report.figures {
+        let _ = writeln!(section, "| {count} | {figure} |");
     }
     let _ = writeln!(section, "| **{}** | **found wrong** |", report.violations.len());
     for violation in &report.violations {

@@ -80,7 +80,7 @@ impl Config {
                 None => Ok(dataset),
             });
             let refuse =
-                |what| Failed::usage(format!("{}: datasets.{name}: {what}", self.path.display()));
+                |flaw| Failed::usage(format!("{}: datasets.{name}: {flaw}", self.path.display()));
             Ok((name.clone(), dataset.map_err(refuse)?))
         };
         declared.map(dataset).collect()

@@ -104,8 +104,8 @@ impl Config {
         OpenAi::new(settings).map_err(|error| self.misses("base_url", &error.to_string()))
     }
 
-    fn misses(&self, setting: &str, what: &str) -> Failed {
-        Failed::usage(format!("{}: extraction.{setting}: {what}", self.path.display()))
+    fn misses(&self, setting: &str, flaw: &str) -> Failed {
+        Failed::usage(format!("{}: extraction.{setting}: {flaw}", self.path.display()))
             .next("docs/extraction.md has its settings.")
     }
 }

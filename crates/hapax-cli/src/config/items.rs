@@ -163,14 +163,14 @@ impl Config {
         let mut tools = Vec::new();
         for (name, tool) in &self.tools {
             let made = self.tool(name, tool, hapax, db).await;
-            tools.push(made.map_err(|what| self.wrong("tools", name, &what))?);
+            tools.push(made.map_err(|flaw| self.wrong("tools", name, &flaw))?);
         }
         let mut workflows = Vec::new();
         for (name, workflow) in &self.workflows {
             let maintainer = workflow.maintainer.as_ref().map(|section| self.maintainer(section));
             let maintainer = maintainer.transpose();
             let maintainer = maintainer
-                .map_err(|what| self.wrong("workflows", name, &format!("maintainer: {what}")))?;
+                .map_err(|flaw| self.wrong("workflows", name, &format!("maintainer: {flaw}")))?;
             workflows.push(Settings { maintainer, ..settings(name, workflow) });
         }
         Items::new(hapax.clone(), tools, workflows).map_err(|error| {
@@ -184,8 +184,8 @@ impl Config {
         self.tools.keys().cloned().collect()
     }
 
-    fn wrong(&self, section: &str, name: &str, what: &str) -> Failed {
-        Failed::usage(format!("{}: {section}.{name}: {what}", self.path.display()))
+    fn wrong(&self, section: &str, name: &str, flaw: &str) -> Failed {
+        Failed::usage(format!("{}: {section}.{name}: {flaw}", self.path.display()))
             .next("docs/items.md has the settings of tools and workflows.")
     }
 

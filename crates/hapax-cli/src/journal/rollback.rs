@@ -86,15 +86,15 @@ pub(super) async fn main(global: &Global, args: &RollBack) -> Result<Exit, Faile
     let (key, attempt) = (entry.key, entry.attempt);
     // The steps of an earlier attempt would undo the work of a later one.
     if hapax.show(key).await?.is_none_or(|effect| effect.attempt != attempt) {
-        let what =
+        let message =
             format!("entry {} is of an attempt that is over; another came after it", entry.id);
-        return Err(Failed::new(Exit::Conflict, what).next("See: hapax journal roll-backs"));
+        return Err(Failed::new(Exit::Conflict, message).next("See: hapax journal roll-backs"));
     }
     if let Some(expected) = &args.checksum {
         let (_, actual) = bundle(&hapax.steps(key, attempt).await?);
         if actual != *expected {
-            let what = format!("the steps of entry {} have checksum {actual}", entry.id);
-            return Err(Failed::new(Exit::Conflict, what).next("See: hapax journal roll-backs"));
+            let message = format!("the steps of entry {} have checksum {actual}", entry.id);
+            return Err(Failed::new(Exit::Conflict, message).next("See: hapax journal roll-backs"));
         }
     }
     hapax.on_rollback(run::UNDO, run::undo);

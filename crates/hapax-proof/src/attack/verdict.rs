@@ -84,10 +84,10 @@ impl Attack {
     ) {
         let kind = self.kind(n);
         let state = effect.map(|effect| &effect.state);
-        let wrong = |what: String| {
+        let wrong = |violation: String| {
             let state = state.map(|state| state.name());
             format!(
-                "key {n}, {kind:?}: {what}; executed by {executed:?}, callers got {authors:?}, \
+                "key {n}, {kind:?}: {violation}; executed by {executed:?}, callers got {authors:?}, \
                  {resets} resets, now {state:?}"
             )
         };

@@ -145,7 +145,7 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
     let calls = world.log.calls.lock().expect("one thread").clone();
     for kind in Kind::ALL {
         let entries: Vec<&Entry> = journal.iter().filter(|entry| entry.key == kind.key()).collect();
-        let wrong = |what: String| format!("{scenario}: {kind:?}: {what}");
+        let wrong = |violation: String| format!("{scenario}: {kind:?}: {violation}");
         let effect = effects.get(&(kind as u8));
         let resets = entries.iter().filter(|entry| entry.event == Event::Reset).count();
         let executed = world.targets.executed(kind);
@@ -174,7 +174,7 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
         });
     }
     for call in &calls {
-        let wrong = |what| format!("{scenario}: {:?}: a caller {what}", call.kind);
+        let wrong = |violation| format!("{scenario}: {:?}: a caller {violation}", call.kind);
         report.expect(!call.hung, || wrong("was never answered"));
         report.expect(!call.early, || wrong("was told an outcome before it was recorded"));
     }

@@ -62,7 +62,9 @@ impl FromRequestParts<Arc<Server>> for Of {
 pub(super) fn named(error: Error) -> Problem {
     let name = error.code().starts_with("ERR_").then(|| error.code());
     let problem = match error {
-        Error::KeyDerivation(what) => Problem::new(StatusCode::BAD_REQUEST, &KEY_NOT_DERIVED, what),
+        Error::KeyDerivation(detail) => {
+            Problem::new(StatusCode::BAD_REQUEST, &KEY_NOT_DERIVED, detail)
+        }
         Error::Conflict { recorded, asked } => hapax::Error::Conflict { recorded, asked }.into(),
         Error::Epoch(mismatch) => hapax::Error::Epoch(mismatch).into(),
         Error::Unavailable(error) => hapax::Error::Store(error).into(),

@@ -107,8 +107,8 @@ impl wire::ExtractionRequest {
         for (name, text) in [("requestId", &request_id), ("shadowKey", &shadow_key)] {
             let bad = |text: &String| text.len() > 255 || text.contains(char::is_control);
             if text.as_ref().is_some_and(bad) {
-                let what = format!("{name} has more than 255 bytes, or control characters");
-                return Err(malformed(what));
+                let detail = format!("{name} has more than 255 bytes, or control characters");
+                return Err(malformed(detail));
             }
         }
         let nothing = || Ok(hapax::json::Json::Object(Vec::new()));

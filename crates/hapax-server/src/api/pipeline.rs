@@ -82,8 +82,8 @@ impl From<Error> for Problem {
             Error::Skipped { holder } => {
                 return Self::of(&hapax::Error::Locked { holder: *holder });
             }
-            Error::Invalid(what) => {
-                return Self::new(StatusCode::BAD_REQUEST, &BAD_OPERATION, what.clone());
+            Error::Invalid(detail) => {
+                return Self::new(StatusCode::BAD_REQUEST, &BAD_OPERATION, detail.clone());
             }
             Error::Refused(_) => &GUARDED,
             _ => &IN_REVIEW,
