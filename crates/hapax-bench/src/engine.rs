@@ -89,7 +89,7 @@ pub(crate) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Erro
     })
 }
 
-/// Duplicates a second that are not in the cache: each key is asked for once by an engine that has
+/// Duplicates a second that are not in the cache: each key is claimed once by an engine that has
 /// never seen it.
 pub(crate) async fn from_store(file: &Path, callers: usize, time: Duration) -> Result<f64, Error> {
     let hapax = Hapax::open(file).await?;

@@ -312,7 +312,7 @@ pub(crate) enum Epoch {
         /// Which domain
         domain: Option<String>,
     },
-    /// Skip the indeterminate effects of a past epoch; none of them can be asked for again
+    /// Skip the indeterminate effects of a past epoch; none of them can be claimed again
     Skip {
         /// Which epoch, such as connector:6
         #[arg(value_name = "DOMAIN:N")]
@@ -471,7 +471,7 @@ pub(crate) enum Outbox {
         #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
         config: PathBuf,
     },
-    /// Declare the sinks and routes of a file, and deliver until told to stop
+    /// Declare the sinks and routes of a file, and deliver until a signal stops it
     Dispatch(Dispatch),
     /// Count the deliveries at each sink
     Stats,

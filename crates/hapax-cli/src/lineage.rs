@@ -37,7 +37,7 @@ pub(crate) async fn main(global: &Global, lineage: Lineage) -> Result<Exit, Fail
     }
 }
 
-/// Calls `tell` for every moment of this namespace, in the order of the journal.
+/// Calls `visit` for every moment of this namespace, in the order of the journal.
 async fn each(
     hapax: &Hapax,
     dataset: Option<&str>,

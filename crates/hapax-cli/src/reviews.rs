@@ -65,7 +65,7 @@ async fn open(global: &Global, args: &OpenReview) -> Result<Exit, Failed> {
     }
     match global.json {
         true => output::json(&json!({ "review": review.to_string(), "standing": status.as_str() })),
-        false => output::print(&format!("asked: {review}")),
+        false => output::print(&format!("opened: {review}")),
     }
     Ok(Exit::Done)
 }

@@ -36,7 +36,7 @@ use crate::worker::plant_named;
 /// The work of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// The judge executes everything, and cannot be asked.
+    /// The judge executes everything, and offers no lookup.
     Opaque,
     /// The same, and only half of it the first time.
     Partial,
@@ -80,8 +80,7 @@ const UNDO: u64 = 2;
 /// The step that undoes the judge's execution.
 const STEP: &str = "tell the judge";
 
-/// The lease of all processes. Its renewals tell the database that it was not the database that
-/// stalled.
+/// The lease of all processes. Its renewals show that the database has not stalled.
 const LEASE: Duration = Duration::from_secs(6);
 
 /// By when a lock is free after the death of its holder: within a lease, plus the time that a busy

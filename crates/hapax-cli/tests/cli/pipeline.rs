@@ -460,7 +460,7 @@ fn an_operation_is_escalated_by_a_command() {
     assert_eq!(opened["standing"], "pending");
     let review = opened["review"].as_str().expect("a review");
     let again = shop.hapax(&[&open[..], &["once more"]].concat()).exits(0);
-    assert_eq!(again.out, format!("asked: {review}\n"), "one question");
+    assert_eq!(again.out, format!("opened: {review}\n"), "one question");
     let listed = shop.hapax(&["reviews", "list", "--json"]).exits(0).json();
     assert_eq!(
         (&listed["asked_by"], &listed["reason"]),

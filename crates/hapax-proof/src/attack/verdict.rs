@@ -14,7 +14,7 @@ use crate::report::Report;
 const LAPSED: Duration = Duration::from_secs(90);
 
 impl Attack {
-    /// The number of each key that callers have asked for, by its text.
+    /// The number of each key that callers have claimed, by its text.
     pub(super) fn numbers(&self) -> HashMap<String, u64> {
         let front = self.progress().front;
         (0..front).map(|n| (self.key(n).to_string(), n)).collect()

@@ -101,7 +101,7 @@ impl Effect {
 pub enum Safety {
     /// Nothing happened unless the outcome was recorded. The ledger grants it again.
     Transactional,
-    /// The target can be asked. The reconciler asks it before the effect is granted again.
+    /// The outcome can be looked up. The reconciler does so before the effect is granted again.
     Reconcilable,
     /// The outcome cannot be found out by program. A person decides.
     #[default]
@@ -236,7 +236,7 @@ pub enum ReportName {
     Failed,
     /// Some of it happened.
     Partial,
-    /// The holder cannot tell whether it happened.
+    /// The holder does not know whether it happened.
     Ambiguous,
     /// Nothing was tried.
     Released,
@@ -439,7 +439,7 @@ pub struct LookResult {
     pub attempt: String,
     /// Its fence.
     pub fence: u64,
-    /// When the look began, as its start said.
+    /// When the look began, as `look` returned it.
     #[schema(pattern = "^[0-9]{1,20}-[0-9]{1,20}$")]
     pub began: String,
     /// Whether it happened; null if the target could not say.

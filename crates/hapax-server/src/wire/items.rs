@@ -19,8 +19,8 @@ pub struct ItemFailure {
     pub message: String,
     /// The stack trace, if the script failed.
     pub stack: Option<String>,
-    /// The next step: `retry`, `repair`, `reconcile`, `escalate`, or `wait` for a person who was
-    /// asked before.
+    /// The next step: `retry`, `repair`, `reconcile`, `escalate`, or `wait` for the decision on an
+    /// open escalation.
     pub next: String,
     /// When it is retried.
     pub retry_at: Option<String>,
@@ -141,7 +141,7 @@ pub struct ItemShown {
     pub item: Item,
     /// The attempt at the item that the mutations belong to.
     pub mutations_of: u32,
-    /// The mutations, in the order in which the script first asked for them; at most 1000.
+    /// The mutations, in the order in which the script first requested them; at most 1000.
     pub mutations: Vec<Mutation>,
 }
 
@@ -180,7 +180,7 @@ pub struct Mutation {
     pub attempts: u32,
     /// Whether the tool can look up whether it happened.
     pub verifiable: bool,
-    /// How many lookups could not tell.
+    /// How many lookups had no finding.
     pub looks: u32,
     /// When it last changed.
     pub updated: String,

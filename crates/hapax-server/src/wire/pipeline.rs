@@ -408,7 +408,7 @@ pub struct Review {
     pub pipeline_id: String,
     /// The reason for the review.
     pub reason: String,
-    /// The person who asked for it, if a person did.
+    /// The person who opened it, if a person did.
     pub asked_by: Option<String>,
     /// When the review was opened.
     pub opened_at: String,
