@@ -1,5 +1,5 @@
 //! A control plane with two nodes and a peer that cannot be relied on: answers get lost, an epoch
-//! ends while a request waits to be sent again, a node is killed. The output tells the story.
+//! ends while a request waits to be sent again, a node is killed. The output lists each step.
 //!
 //!   cargo run -p hapax-control --features axum --example control_plane
 //!
@@ -46,31 +46,33 @@ async fn story() -> Result<()> {
     let node = |name| Node { name, ledger: ledger.clone(), peer: peer.address.clone() };
     let (a, b) = (node("A"), node("B"));
 
-    tell("1. Two nodes send the same notice. The peer does it, and its first answer gets lost.");
+    headline(
+        "1. Two nodes send the same notice. The peer does it, and its first answer gets lost.",
+    );
     peer.is(Mood::LosesAnswers(1));
     let (first, second) = tokio::try_join!(a.send(ROLLOUT, "1.4.2"), b.send(ROLLOUT, "1.4.2"))?;
     check(first && second && peer.done() == 1, "both have the answer, and it was done once")?;
-    check(a.send(ROLLOUT, "1.4.2").await?, "asked a third time, nothing is sent")?;
-    check(peer.asked() == 2, "the peer was asked twice in all: once, and once again")?;
+    check(a.send(ROLLOUT, "1.4.2").await?, "the third call sends nothing")?;
+    check(peer.requests() == 2, "the peer got two requests in all: one, and its repeat")?;
 
-    tell("2. The epoch ends while a request waits to be sent again.");
+    headline("2. The epoch ends while a request waits to be sent again.");
     peer.is(Mood::Down);
-    let before = peer.asked();
+    let before = peer.requests();
     let sending = a.start(STEP, "step 3")?;
-    until(|| peer.asked() > before).await?;
+    until(|| peer.requests() > before).await?;
     let transition = epochs.advance(&connector, 0, "narrator", "the leader was replaced").await?;
     println!("   connector is in epoch {} now; {} void", transition.epoch, transition.voided);
-    check(!sending.answered().await?, "node A was told: ERR_EPOCH_MISMATCH")?;
-    check(peer.asked() == before + 1, "and did not send it again")?;
+    check(!sending.answered().await?, "node A got ERR_EPOCH_MISMATCH")?;
+    check(peer.requests() == before + 1, "and did not send it again")?;
     peer.follow(&connector, transition.epoch).await?;
     peer.is(Mood::Well);
     check(a.send(STEP, "step 3").await?, "in the new epoch it has a new key, and is done")?;
 
-    tell("3. A node is killed while the peer is thinking.");
+    headline("3. A node is killed while the peer is thinking.");
     peer.is(Mood::Hangs);
-    let before = peer.asked();
+    let before = peer.requests();
     let (probing, fencing) = (b.start(PROBE, "{}")?, b.start(node::FENCING, "{}")?);
-    until(|| peer.asked() >= before + 2).await?;
+    until(|| peer.requests() >= before + 2).await?;
     probing.kill().await?;
     fencing.kill().await?;
     peer.is(Mood::Well);
@@ -91,7 +93,7 @@ async fn story() -> Result<()> {
     Ok(())
 }
 
-fn tell(text: &str) {
+fn headline(text: &str) {
     println!("\n{text}");
 }
 

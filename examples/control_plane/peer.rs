@@ -38,7 +38,7 @@ pub(crate) struct Peer {
 struct Service {
     receiver: Receiver,
     mood: watch::Sender<Mood>,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
     done: Arc<AtomicUsize>,
 }
 
@@ -53,8 +53,8 @@ impl Peer {
         let hapax = Hapax::builder().holder("the peer").open(ledger).await?;
         let receiver =
             Receiver::new(hapax.clone(), Registry::standard()).safety(Safety::Transactional);
-        let (asked, done) = (Arc::default(), Arc::default());
-        let service = Service { receiver, mood: watch::Sender::new(Mood::Well), asked, done };
+        let (requests, done) = (Arc::default(), Arc::default());
+        let service = Service { receiver, mood: watch::Sender::new(Mood::Well), requests, done };
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = format!("http://{}/control", listener.local_addr()?);
         let app = axum::Router::new().route("/control", post(control));
@@ -67,8 +67,8 @@ impl Peer {
         self.service.mood.send_replace(mood);
     }
 
-    pub(crate) fn asked(&self) -> usize {
-        self.service.asked.load(Ordering::SeqCst)
+    pub(crate) fn requests(&self) -> usize {
+        self.service.requests.load(Ordering::SeqCst)
     }
 
     pub(crate) fn done(&self) -> usize {
@@ -84,7 +84,7 @@ impl Peer {
 }
 
 async fn control(State(service): State<Service>, Incoming(request): Incoming) -> Response {
-    service.asked.fetch_add(1, Ordering::SeqCst);
+    service.requests.fetch_add(1, Ordering::SeqCst);
     let mood = *service.mood.borrow();
     match mood {
         Mood::Down => return StatusCode::SERVICE_UNAVAILABLE.into_response(),

@@ -99,12 +99,12 @@ pub(crate) async fn publish(
         }],
         ..Operation::default()
     };
-    let mut asked = pipeline.operation(operation);
+    let mut builder = pipeline.operation(operation);
     for reading in &readings {
-        asked = asked.input(reading.document().map_err(|error| invalid(&error))?);
+        builder = builder.input(reading.document().map_err(|error| invalid(&error))?);
     }
     let mut connection = hapax.connection()?;
-    asked
+    builder
         .with(|effect| effect.safety(Safety::Transactional))
         .run(|work| {
             let made = perform(&work, &mut connection, place, &readings, stop);

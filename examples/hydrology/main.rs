@@ -1,6 +1,6 @@
 //! The hydrology flow: a delivery of stream-flow readings comes in, a table is made of it and
-//! published, subscribers and catalogs hear of it, a process is killed twice on the way, and a file
-//! is tampered with. The output tells the story; a fact that does not hold ends it.
+//! published, subscribers and catalogs get the event, a process is killed twice on the way, and a file
+//! is tampered with. The output lists the facts; the first one that does not hold ends the program.
 //!
 //!   cargo run -p hapax-pipeline --example hydrology
 //!
@@ -30,7 +30,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<()> {
-    match Child::asked_for()? {
+    match Child::from_environment()? {
         Some(child) => child.run().await,
         None => tokio::time::timeout(LONG, story()).await?,
     }
@@ -47,7 +47,7 @@ async fn story() -> Result<()> {
         etl::publish(&hapax, &pipeline, place, delivery, Stop::Nowhere).await
     };
 
-    tell("1. Readings come in. The event starts the pipeline hydrology_flow.");
+    headline("1. Readings come in. The event starts the pipeline hydrology_flow.");
     println!("   (The numbers are made up.)");
     let lines: Vec<&str> = READINGS.lines().collect();
     let mut ingests = hapax.follow("streamflow_ingested", "*").await?;
@@ -57,7 +57,7 @@ async fn story() -> Result<()> {
     let delivery = stage::delivery(&*ingests.next().await?)?;
     println!("   {} is here, for {}", delivery.file, delivery.version);
 
-    tell("2. It is held against its contract, transformed, and written.");
+    headline("2. The delivery is checked against its contract, transformed, and written.");
     let refused = run(&delivery).await.expect_err("-999 is no discharge");
     println!("   {refused}");
     fact(refused.code() == "HX0502", "a sensor's -999 is refused before anything is done");
@@ -69,28 +69,28 @@ async fn story() -> Result<()> {
     fact(product.contract == ["inputs", "outputs"], "the corrected readings pass, in and out");
     print!("{}", indented(&std::fs::read_to_string(place.join("artifacts/v10.3.1.csv"))?));
 
-    tell("3. The state, the artifact and the event were one transaction.");
+    headline("3. The state, the artifact and the event were one transaction.");
     fact(stage.state("v10.3.1")? == (1, 1, 1), "one row, one artifact, one artifact_published");
     let again = run(&delivery).await?;
-    fact(again.done.how == How::Replayed, "asked again, it is told what came of it:");
+    fact(again.done.how == How::Replayed, "a repeat gets the recorded outcome:");
     println!("     {}", String::from_utf8_lossy(again.done.body().unwrap_or_default()));
     fact(stage.state("v10.3.1")? == (1, 1, 1), "and nothing is published twice");
 
-    tell(
+    headline(
         "4. The event is on the internal bus, and a dispatcher delivers: to a subscriber, and the lineage to a catalog.",
     );
     let published = bus.next().await?;
     fact(published.event.version.as_deref() == Some("v10.3.1"), "the bus has it");
     stage.deliver().await?;
-    let heard = stage.heard();
-    println!("   {}", heard.first().map_or("", |(_, payload)| payload));
-    fact(heard.len() == 1, "the subscriber has heard of it, once");
+    let deliveries = stage.deliveries();
+    println!("   {}", deliveries.first().map_or("", |(_, payload)| payload));
+    fact(deliveries.len() == 1, "the subscriber got it, once");
 
-    tell("5. The catalogs say what was made, and of what.");
+    headline("5. The catalogs have the outputs and their inputs.");
     print!("{}", indented(&stage.cataloged()?));
-    fact(stage.versions()? == ["v10.3.1"], "STAC has the version; DCAT and PROV-O tell of its run");
+    fact(stage.versions()? == ["v10.3.1"], "STAC has the version; DCAT and PROV-O have its run");
 
-    tell("6. The ledger of governance, the telemetry of dispatch, and what was counted.");
+    headline("6. The ledger of governance, the telemetry of dispatch, and the counters.");
     stage.print_ledger().await?;
     let dispatched = stage.telemetry(etl::PUBLISHED)?;
     println!("   {}", dispatched.join("\n   "));
@@ -104,9 +104,9 @@ async fn story() -> Result<()> {
         println!("   {} {amount}", meter.name());
     }
     let replays = counts.iter().find(|(meter, ..)| *meter == Meter::Replays);
-    fact(replays.is_some_and(|(.., count)| *count == 1), "one result was told again");
+    fact(replays.is_some_and(|(.., count)| *count == 1), "one result was replayed");
 
-    tell("7. More readings come in, and the process that publishes them is killed twice.");
+    headline("7. More readings come in, and the process that publishes them is killed twice.");
     stage.ingest("ingest/3.csv", "v10.3.2", READINGS).await?;
     let delivery = stage::delivery(&*ingests.next().await?)?;
     Child::start(place, &delivery, Stop::InTheTransaction)?.kill()?;
@@ -114,14 +114,17 @@ async fn story() -> Result<()> {
     Child::start(place, &delivery, Stop::AfterTheCommit)?.kill()?;
     fact(stage.state("v10.3.2")? == (1, 1, 1), "killed after its commit, it has done everything");
     let third = run(&delivery).await?;
-    fact(third.done.how == How::Replayed, "the third time, it is told what came of it");
+    fact(third.done.how == How::Replayed, "the third time, it gets the recorded outcome");
     stage.deliver().await?;
     fact(stage.state("v10.3.2")? == (1, 1, 1), "still one row, one artifact, one event");
-    let heard = stage.heard();
-    fact(heard.len() == 2 && heard[0].0 != heard[1].0, "each version was heard of once");
+    let deliveries = stage.deliveries();
+    fact(
+        deliveries.len() == 2 && deliveries[0].0 != deliveries[1].0,
+        "the subscriber got each version once",
+    );
     fact(stage.versions()? == ["v10.3.1", "v10.3.2"], "and the catalog has both");
 
-    tell("8. A replay holds the journal against what is there.");
+    headline("8. A replay compares the journal with the files.");
     let scope = Scope { files: place.to_owned(), ..Scope::default() };
     let intact = replay::verify(&hapax, &scope).await?;
     let found = (intact.operations, intact.executed, intact.divergences.len());
@@ -140,7 +143,7 @@ async fn story() -> Result<()> {
     stage.close().await
 }
 
-fn tell(text: &str) {
+fn headline(text: &str) {
     println!("\n{text}");
 }
 

@@ -98,8 +98,8 @@ impl Stage {
     }
 
     /// The subscriber's deliveries: the id of each event, and its payload.
-    pub(crate) fn heard(&self) -> Vec<(String, String)> {
-        self.subscriber.letters.lock().expect("no thread panics with it").clone()
+    pub(crate) fn deliveries(&self) -> Vec<(String, String)> {
+        self.subscriber.deliveries.lock().expect("no thread panics with it").clone()
     }
 
     /// The files of the catalogs.
@@ -160,9 +160,10 @@ impl Stage {
     pub(crate) fn telemetry(&self, event: &str) -> Result<Vec<String>> {
         let text = std::fs::read_to_string(self.place.join(TELEMETRY))?;
         let ours = text.lines().filter(|line| line.contains(&format!("event_name=\"{event}\"")));
-        let said =
-            |line: &str| line.split_once("hapax::dispatch: ").map(|(_, said)| said.to_owned());
-        Ok(ours.filter_map(said).collect())
+        let message = |line: &str| {
+            line.split_once("hapax::dispatch: ").map(|(_, message)| message.to_owned())
+        };
+        Ok(ours.filter_map(message).collect())
     }
 
     pub(crate) async fn close(self) -> Result<()> {
@@ -190,15 +191,15 @@ fn ledger(place: &Path) -> PathBuf {
 /// A sink that keeps its deliveries.
 #[derive(Clone, Default)]
 struct Subscriber {
-    letters: Arc<Mutex<Vec<(String, String)>>>,
+    deliveries: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Sink for Subscriber {
-    async fn send(&self, letters: &[OutboxDelivery], told: &Acks) {
-        for (nth, OutboxDelivery { record, .. }) in letters.iter().enumerate() {
-            let letter = (record.id.to_string(), record.event.payload.as_str().to_owned());
-            self.letters.lock().expect("no thread panics with it").push(letter);
-            told.delivered(nth);
+    async fn send(&self, batch: &[OutboxDelivery], acks: &Acks) {
+        for (nth, OutboxDelivery { record, .. }) in batch.iter().enumerate() {
+            let delivery = (record.id.to_string(), record.event.payload.as_str().to_owned());
+            self.deliveries.lock().expect("no thread panics with it").push(delivery);
+            acks.delivered(nth);
         }
     }
 }
@@ -211,12 +212,12 @@ pub(crate) struct Child {
     stop: Stop,
 }
 
-/// The variable that tells a child its errand.
+/// The variable with the orders of a child process.
 const ERRAND: &str = "HYDROLOGY_ERRAND";
 
 impl Child {
     /// The child that this process is, if it is one.
-    pub(crate) fn asked_for() -> Result<Option<Self>> {
+    pub(crate) fn from_environment() -> Result<Option<Self>> {
         let Some(errand) = std::env::var_os(ERRAND) else { return Ok(None) };
         let errand = errand.into_string().map_err(|_| "no errand")?;
         let [place, file, version, stop] = errand.split('|').collect::<Vec<_>>()[..] else {
@@ -244,9 +245,9 @@ impl Child {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
-        let said = child.stdout.take().ok_or("its output is not piped")?;
+        let output = child.stdout.take().ok_or("its output is not piped")?;
         let waiting = PausedProcess(child);
-        for line in BufReader::new(said).lines() {
+        for line in BufReader::new(output).lines() {
             if line? == HERE {
                 return Ok(waiting);
             }

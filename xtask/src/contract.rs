@@ -17,7 +17,7 @@ const EXAMPLES: &str = "450";
 const LEAST: u64 = 20_000;
 
 const PYTHON: [Need; 1] = [Need {
-    what: "Python's venv",
+    name: "Python's venv",
     is_there: || exists("python3", &["-c", "import venv, ensurepip"]),
     package: "python3-venv",
 }];
@@ -87,7 +87,7 @@ fn ask(hapax: &Path, asker: &Path, place: &Path) -> Result<(), String> {
         .map_err(text)?;
     let token = String::from_utf8_lossy(&token.stdout).trim().to_owned();
     eprintln!("xtask: asking {url} for some minutes");
-    let asked = Command::new(asker)
+    let checked = Command::new(asker)
         .args(["run", &format!("{url}/v1/openapi.json")])
         .args(["--header", &format!("Authorization: Bearer {token}")])
         .args(["--max-examples", EXAMPLES, "--seed", "1", "--request-timeout", "30"])
@@ -99,17 +99,17 @@ fn ask(hapax: &Path, asker: &Path, place: &Path) -> Result<(), String> {
         .stderr(Stdio::inherit())
         .output()
         .map_err(text)?;
-    let said = String::from_utf8_lossy(&asked.stdout);
-    let made = said.lines().find_map(|line| line.trim().split_once(" generated")?.0.parse().ok());
+    let output = String::from_utf8_lossy(&checked.stdout);
+    let made = output.lines().find_map(|line| line.trim().split_once(" generated")?.0.parse().ok());
     let made: u64 = made.unwrap_or(0);
-    if !asked.status.success() {
-        return Err(format!("{said}\nthe server does not do what it says"));
+    if !checked.status.success() {
+        return Err(format!("{output}\nthe server does not follow its description"));
     }
     if server.0.try_wait().map_err(text)?.is_some() {
         return Err("the server is gone".into());
     }
     if made < LEAST {
-        return Err(format!("{made} requests were made; {LEAST} are asked for"));
+        return Err(format!("{made} requests were made; {LEAST} are required"));
     }
     eprintln!("xtask: {made} requests, no 5xx, nothing that the description does not allow");
     Ok(())

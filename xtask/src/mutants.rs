@@ -78,7 +78,11 @@ fn judge(missed: &str, accepted: &str, all: bool) -> Result<(), String> {
     let mut wrong: Vec<String> =
         missed.difference(&accepted).map(|mutant| format!("no test notices: {mutant}")).collect();
     let stale = accepted.difference(&missed).filter(|_| all);
-    wrong.extend(stale.map(|mutant| format!("xtask/mutants.txt names what is noticed: {mutant}")));
+    wrong.extend(
+        stale.map(|mutant| {
+            format!("xtask/mutants.txt names a mutant that the tests catch: {mutant}")
+        }),
+    );
     if wrong.is_empty() {
         println!("xtask: every change was noticed, but for {} that may be missed", accepted.len());
         return Ok(());
@@ -90,7 +94,7 @@ fn judge(missed: &str, accepted: &str, all: bool) -> Result<(), String> {
 fn without_place(line: &str) -> String {
     let mut parts = line.splitn(4, ':');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(file), Some(_), Some(_), Some(what)) => format!("{file}:{what}"),
+        (Some(file), Some(_), Some(_), Some(mutant)) => format!("{file}:{mutant}"),
         _ => line.to_owned(),
     }
 }
@@ -105,7 +109,7 @@ mod tests {
         assert_eq!(judge("a.rs:7:9: replace f -> u8 with 0\n", accepted, true), Ok(()));
         let other = judge("b.rs:1:2: delete ! in g\n", accepted, true).unwrap_err();
         assert!(other.contains("no test notices: b.rs: delete ! in g"), "{other}");
-        assert!(other.contains("names what is noticed: a.rs: replace f"), "{other}");
+        assert!(other.contains("names a mutant that the tests catch: a.rs: replace f"), "{other}");
         assert_eq!(judge("", accepted, false), Ok(()), "only some were tried");
     }
 }

@@ -53,8 +53,8 @@ fn pack(binary: &Path, sources: &Path, root: &Path, target: &Path) -> Result<Pat
     let control = format!(
         "Package: hapax\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: hapax\n\
          Section: admin\nPriority: optional\nDepends: libc6 (>= 2.36), libgcc-s1, ca-certificates\n\
-         Description: effects that happen once\n A ledger of effects: each is performed at most once, and what nobody\n \
-         can know is called unknown and shown to someone.\n"
+         Description: effects that happen once\n A ledger of effects: each is performed at most once. An\n \
+         outcome that cannot be known is called unknown and shown to an operator.\n"
     );
     write(&root.join("DEBIAN/control"), control.as_bytes())?;
     write(&root.join("DEBIAN/conffiles"), b"/etc/hapax/hapax.toml\n")?;
@@ -139,7 +139,7 @@ mod tests {
         let copy = room.path().join("hapax.service");
         let program = binary.to_string_lossy();
         fs::write(&copy, unit.replace("/usr/bin/hapax", &program)).expect("written");
-        let (_, said) = run("systemd-analyze", &["verify", "--man=no", &copy.to_string_lossy()]);
-        assert_eq!(said, "");
+        let (_, output) = run("systemd-analyze", &["verify", "--man=no", &copy.to_string_lossy()]);
+        assert_eq!(output, "");
     }
 }

@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md and the glossary name: each path exists, each crate and each dependency is
+//! Holds ARCHITECTURE.md and the glossary to the code: each path exists, each crate and each dependency is
 //! named, and a crate depends only on crates that the picture draws below it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,7 +138,7 @@ fn files(root: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// What the picture of the crates has wrong.
+/// The errors in the picture of the crates.
 fn crates(root: &Path, text: &str) -> Result<Vec<String>, String> {
     let after = text.split_once(PICTURE).map(|(_, after)| after);
     let picture = after.and_then(|after| after.split("```").nth(1));

@@ -8,61 +8,61 @@ use crate::tidy;
 
 /// A program that tests use.
 pub(crate) struct Need {
-    pub(crate) what: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) is_there: fn() -> bool,
     /// The Debian package it comes in.
     pub(crate) package: &'static str,
 }
 
 const NEEDS: [Need; 19] = [
-    Need { what: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
-    Need { what: "c++", is_there: || exists("c++", &["--version"]), package: "g++" },
-    Need { what: "make", is_there: || exists("make", &["--version"]), package: "make" },
-    Need { what: "strace", is_there: || exists("strace", &["--version"]), package: "strace" },
-    Need { what: "mkfs.ext4", is_there: || exists("mkfs.ext4", &["-V"]), package: "e2fsprogs" },
-    Need { what: "openssl", is_there: || exists("openssl", &["version"]), package: "openssl" },
+    Need { name: "cc", is_there: || exists("cc", &["--version"]), package: "gcc" },
+    Need { name: "c++", is_there: || exists("c++", &["--version"]), package: "g++" },
+    Need { name: "make", is_there: || exists("make", &["--version"]), package: "make" },
+    Need { name: "strace", is_there: || exists("strace", &["--version"]), package: "strace" },
+    Need { name: "mkfs.ext4", is_there: || exists("mkfs.ext4", &["-V"]), package: "e2fsprogs" },
+    Need { name: "openssl", is_there: || exists("openssl", &["version"]), package: "openssl" },
     Need {
-        what: "PostgreSQL",
+        name: "PostgreSQL",
         is_there: || hapax_testkit::installed().is_some(),
         package: "postgresql",
     },
     Need {
-        what: "PgBouncer",
+        name: "PgBouncer",
         is_there: || hapax_testkit::pgbouncer().is_some(),
         package: "pgbouncer",
     },
     Need {
-        what: "psycopg",
+        name: "psycopg",
         is_there: || exists("/usr/bin/python3", &["-c", "import psycopg"]),
         package: "python3-psycopg",
     },
-    Need { what: "ip", is_there: || exists("ip", &["-V"]), package: "iproute2" },
-    Need { what: "curl", is_there: || exists("curl", &["--version"]), package: "curl" },
+    Need { name: "ip", is_there: || exists("ip", &["-V"]), package: "iproute2" },
+    Need { name: "curl", is_there: || exists("curl", &["--version"]), package: "curl" },
     Need {
-        what: "httpx",
+        name: "httpx",
         is_there: || exists("/usr/bin/python3", &["-c", "import httpx"]),
         package: "python3-httpx",
     },
     Need {
-        what: "Python's venv",
+        name: "Python's venv",
         is_there: || exists("/usr/bin/python3", &["-c", "import venv, ensurepip"]),
         package: "python3-venv",
     },
     Need {
-        what: "promtool",
+        name: "promtool",
         is_there: || exists("promtool", &["--version"]),
         package: "prometheus",
     },
-    Need { what: "NATS", is_there: || hapax_testkit::brokers()[0], package: "nats-server" },
-    Need { what: "RabbitMQ", is_there: || hapax_testkit::brokers()[1], package: "rabbitmq-server" },
-    Need { what: "Redis", is_there: || hapax_testkit::brokers()[2], package: "redis-server" },
+    Need { name: "NATS", is_there: || hapax_testkit::brokers()[0], package: "nats-server" },
+    Need { name: "RabbitMQ", is_there: || hapax_testkit::brokers()[1], package: "rabbitmq-server" },
+    Need { name: "Redis", is_there: || hapax_testkit::brokers()[2], package: "redis-server" },
     Need {
-        what: "Dovecot",
+        name: "Dovecot",
         is_there: || hapax_testkit::mail_servers()[0],
         package: "dovecot-imapd",
     },
     Need {
-        what: "aiosmtpd",
+        name: "aiosmtpd",
         is_there: || hapax_testkit::mail_servers()[1],
         package: "python3-aiosmtpd",
     },
@@ -71,12 +71,12 @@ const NEEDS: [Need; 19] = [
 /// Only `prove` needs these: a cluster that fails over takes minutes.
 const CLUSTER: [Need; 2] = [
     Need {
-        what: "Patroni",
+        name: "Patroni",
         is_there: || std::path::Path::new("/usr/bin/patroni").exists(),
         package: "patroni",
     },
     Need {
-        what: "etcd",
+        name: "etcd",
         is_there: || std::path::Path::new("/usr/bin/etcd").exists(),
         package: "etcd-server",
     },
@@ -85,12 +85,12 @@ const CLUSTER: [Need; 2] = [
 /// Installs missing programs. Returns those that could not be installed.
 pub(crate) fn provide(needs: &[Need]) -> Vec<String> {
     let mut missing = Vec::new();
-    for Need { what, is_there, package } in needs {
+    for Need { name, is_there, package } in needs {
         if !is_there() {
             install(package);
         }
         if !is_there() {
-            missing.push(format!("{what} could not be installed; what needs it fails"));
+            missing.push(format!("{name} could not be installed; what needs it fails"));
         }
     }
     missing
@@ -126,10 +126,10 @@ pub(crate) fn test() -> Result<(), String> {
     if !nextest {
         skipped.push("cargo-nextest is not installed; cargo test was used instead".into());
     }
-    for what in [&product[..], &harness[..]] {
+    for packages in [&product[..], &harness[..]] {
         match nextest {
-            true => step("cargo", &[&["nextest", "run", "--no-fail-fast"], what].concat())?,
-            false => step("cargo", &[&["test", "--lib", "--bins", "--tests"], what].concat())?,
+            true => step("cargo", &[&["nextest", "run", "--no-fail-fast"], packages].concat())?,
+            false => step("cargo", &[&["test", "--lib", "--bins", "--tests"], packages].concat())?,
         }
     }
     step("cargo", &[&["test", "--doc"], &product[..]].concat())?;

@@ -145,8 +145,8 @@ fn event_names(root: &Path, sources: &[Source]) -> Result<Vec<String>, String> {
             }
         }
     }
-    let untold = names.into_iter().filter(|name| !pages.contains(&format!("`{name}`")));
-    Ok(untold.map(|name| format!("the event {name} is on no page in docs")).collect())
+    let undocumented = names.into_iter().filter(|name| !pages.contains(&format!("`{name}`")));
+    Ok(undocumented.map(|name| format!("the event {name} is on no page in docs")).collect())
 }
 
 /// Every code that an error can carry has a page, and every page a code.

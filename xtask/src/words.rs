@@ -34,7 +34,7 @@ pub(crate) fn words() -> Result<(), String> {
         let is_code = file.ends_with(".rs");
         for (paragraph, line) in paragraphs(&text, is_code) {
             let found = judge(&paragraph);
-            places.extend(found.into_iter().map(|what| format!("{file}:{line}: {what}")));
+            places.extend(found.into_iter().map(|finding| format!("{file}:{line}: {finding}")));
         }
         if is_code && !file.contains("/tests") {
             for (line, name) in types_in(&text) {
@@ -86,7 +86,7 @@ fn paragraphs(text: &str, is_code: bool) -> Vec<(String, usize)> {
     all
 }
 
-/// What there is to say of a paragraph.
+/// The findings in a paragraph.
 fn judge(paragraph: &str) -> Vec<String> {
     let mut found = Vec::new();
     let prose: String = paragraph.split('`').step_by(2).collect();

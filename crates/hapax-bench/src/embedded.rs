@@ -21,8 +21,8 @@ pub(crate) fn measure(
         say(&format!("new keys, {callers} callers, in turns with the same by hand"));
         let rounds = rounds(options, directory, callers)?;
         let rate = median(rounds.each_ref().map(|round| round.engine));
-        let what = format!("new keys, {callers} callers: claim + settle");
-        report.fact(what, &format!("new.{callers}.per_s"), rate, "effects/s");
+        let label = format!("new keys, {callers} callers: claim + settle");
+        report.fact(label, &format!("new.{callers}.per_s"), rate, "effects/s");
         let naive = median(rounds.each_ref().map(|round| round.naive));
         report.figure(&format!("naive.{callers}.per_s"), naive);
         let bar = match callers {

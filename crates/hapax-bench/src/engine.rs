@@ -50,9 +50,9 @@ pub(crate) fn new_keys_after(
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
         perform(&hapax, key(run, u64::MAX)?).await?;
-        let asked = hapax.clone();
+        let engine = hapax.clone();
         let work = move |n| {
-            let hapax = asked.clone();
+            let hapax = engine.clone();
             async move {
                 perform(&hapax, key(run, n)?).await?;
                 Ok(())
@@ -89,7 +89,7 @@ pub(crate) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Erro
     })
 }
 
-/// Duplicates a second that are not in the cache: each key is asked for once by an engine that has
+/// Duplicates a second that are not in the cache: each key is claimed once by an engine that has
 /// never seen it.
 pub(crate) async fn from_store(file: &Path, callers: usize, time: Duration) -> Result<f64, Error> {
     let hapax = Hapax::open(file).await?;

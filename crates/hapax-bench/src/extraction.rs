@@ -47,9 +47,9 @@ fn hits(options: &Options, directory: &Path, report: &mut Report) -> Result<(), 
             extract.put_ontology(&rivers(), None, "bench").await?;
             let (echo, ours) = (http::bare().await?, http::served(server.router()).await?);
             // Once, so that the answer is known.
-            http::rate(ours, Duration::from_millis(200), asked).await?;
-            let echoed = http::rate(echo, options.time, asked).await?;
-            let answered = http::rate(ours, options.time, asked).await?;
+            http::rate(ours, Duration::from_millis(200), extraction_request).await?;
+            let echoed = http::rate(echo, options.time, extraction_request).await?;
+            let answered = http::rate(ours, options.time, extraction_request).await?;
             hapax.close().await?;
             Ok::<_, Error>((answered, echoed))
         })?;
@@ -64,7 +64,7 @@ fn hits(options: &Options, directory: &Path, report: &mut Report) -> Result<(), 
     Ok(())
 }
 
-fn asked(connection: u64) -> Vec<u8> {
+fn extraction_request(connection: u64) -> Vec<u8> {
     let body = format!(
         "{{\"text\":\"Note {connection}: the Danube flows through Vienna.\",\"ontologyId\":\"{IRI}\"}}"
     );

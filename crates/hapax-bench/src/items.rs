@@ -103,8 +103,8 @@ fn mutation(
         runtime.shutdown_background();
     }
     let (rate, bare) = (median(rounds.map(|r| r.0)), median(rounds.map(|r| r.1)));
-    let what = format!("mutations of {callers} at once: script, tool, ledger");
-    report.fact(what, &format!("items.mutation.{callers}.per_s"), rate, "mutations/s");
+    let label = format!("mutations of {callers} at once: script, tool, ledger");
+    report.fact(label, &format!("items.mutation.{callers}.per_s"), rate, "mutations/s");
     report.figure(&format!("items.bare.{callers}.per_s"), bare);
     let ratio = median(rounds.map(|(ours, bare)| ours / bare));
     let beside = format!("× bare claim + settle {}", human(bare));
@@ -193,8 +193,8 @@ fn replay(directory: &Path, report: &mut Report) -> Result<(), Error> {
         Ok::<_, Error>((middle(many), middle(none)))
     })?;
     let (many, none) = times;
-    let what = "a run that tells 1,000 mutations again";
-    report.fact(what, "items.replay_ms", many * 1e3, "ms");
+    let label = "a run that tells 1,000 mutations again";
+    report.fact(label, "items.replay_ms", many * 1e3, "ms");
     let beside = format!("mutations/s, without the {} ms of a run with none", human(none * 1e3));
     let rate = REPLAYED as f64 / (many - none);
     report.ratio("", "items.replay.per_s", rate, beside, Bar::AtLeast(100_000.0));

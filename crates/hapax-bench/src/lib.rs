@@ -37,7 +37,7 @@ pub use report::{Line, Report};
 /// How often each figure and its baseline are measured; the median counts.
 const ROUNDS: usize = 3;
 
-/// What is measured, and how.
+/// The measurements to run, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The subject.
@@ -74,7 +74,7 @@ pub enum Subject {
     Items,
 }
 
-/// Measures for minutes, and says on standard error what it measures.
+/// Measures for minutes, and names each measurement on standard error.
 pub fn run(options: &Options) -> Result<Report, Error> {
     let temporary = match &options.dir {
         Some(dir) => tempfile::Builder::new().prefix("hapax-bench-").tempdir_in(dir),
@@ -115,6 +115,6 @@ fn short(size: u64) -> String {
     }
 }
 
-fn say(what: &str) {
-    eprintln!("hapax: measuring {what}");
+fn say(subject: &str) {
+    eprintln!("hapax: measuring {subject}");
 }

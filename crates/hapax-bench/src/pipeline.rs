@@ -76,9 +76,9 @@ fn operations(place: &Path, time: Duration) -> Result<f64, Error> {
                     timestamp_bucket: "2026-11-16T00:00:00Z".into(),
                     ..Operation::default()
                 };
-                let asked = pipeline.operation(operation);
-                let asked = asked.with(|effect| effect.safety(Safety::Transactional));
-                asked
+                let builder = pipeline.operation(operation);
+                let builder = builder.with(|effect| effect.safety(Safety::Transactional));
+                builder
                     .run(|_| async { Ok::<_, WorkError>(WorkResult::new("receipt 0123456789")) })
                     .await?;
                 Ok(())

@@ -31,8 +31,8 @@ pub(crate) fn measure(
         }
         let rate = median(rounds.map(|(engine, _)| engine));
         let naive = median(rounds.map(|(_, naive)| naive));
-        let what = format!("new keys, {callers} callers: claim + settle");
-        report.fact(what, &format!("pg.new.{callers}.per_s"), rate, "effects/s");
+        let label = format!("new keys, {callers} callers: claim + settle");
+        report.fact(label, &format!("pg.new.{callers}.per_s"), rate, "effects/s");
         report.figure(&format!("pg.naive.{callers}.per_s"), naive);
         let ratio = median(rounds.map(|(engine, naive)| engine / naive));
         let beside = format!("× naive {}", human(naive));
@@ -84,8 +84,8 @@ fn large(
         *round = engine::new_keys(&scratch.place, 64, options.time)?;
     }
     let rate = median(rounds);
-    let what = format!("with {size} effects there: new keys, 64 callers");
-    report.fact(what, &format!("pg.new.64.{name}.per_s"), rate, "effects/s");
+    let label = format!("with {size} effects there: new keys, 64 callers");
+    report.fact(label, &format!("pg.new.64.{name}.per_s"), rate, "effects/s");
     let beside = format!("× empty {}", human(empty));
     let ratio = format!("pg.new.64.{name}_vs_empty");
     report.ratio("", &ratio, rate / empty, beside, Bar::AtLeast(0.8));

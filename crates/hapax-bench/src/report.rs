@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone)]
 pub struct Line {
     /// The measurement; empty if the line belongs to the one before.
-    pub what: String,
+    pub label: String,
     /// The figure.
     pub figure: String,
     /// The baseline of the same run.
@@ -34,11 +34,11 @@ impl Report {
     }
 
     /// A figure that stands on its own.
-    pub(crate) fn fact(&mut self, what: impl Into<String>, name: &str, value: f64, unit: &str) {
+    pub(crate) fn fact(&mut self, label: impl Into<String>, name: &str, value: f64, unit: &str) {
         self.figure(name, value);
         let figure = format!("{} {unit}", human(value));
         self.lines.push(Line {
-            what: what.into(),
+            label: label.into(),
             figure,
             beside: String::new(),
             bar: String::new(),
@@ -49,7 +49,7 @@ impl Report {
     /// A ratio, or another number with a bar to clear.
     pub(crate) fn ratio(
         &mut self,
-        what: impl Into<String>,
+        label: impl Into<String>,
         name: &str,
         value: f64,
         beside: String,
@@ -61,7 +61,7 @@ impl Report {
             Bar::Below(most) => (format!("< {}", human(most)), Some(value < most)),
             Bar::None => (String::new(), None),
         };
-        self.lines.push(Line { what: what.into(), figure: human(value), beside, bar, holds });
+        self.lines.push(Line { label: label.into(), figure: human(value), beside, bar, holds });
     }
 }
 

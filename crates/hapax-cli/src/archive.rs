@@ -18,13 +18,13 @@ use crate::output;
 pub(crate) async fn main(
     global: &Global,
     history: History,
-    asked: &Archive,
+    args: &Archive,
 ) -> Result<Exit, Failed> {
     let url = global.db.to_str().filter(|url| url.starts_with("postgres"));
     let url = url.ok_or_else(|| Failed::usage("archive is for PostgreSQL: --db postgres://…"))?;
     let month =
-        month(&asked.before).ok_or_else(|| Failed::usage("--before is a month such as 2026-01"))?;
-    let (url, to, json) = (url.to_owned(), asked.to.clone(), global.json);
+        month(&args.before).ok_or_else(|| Failed::usage("--before is a month such as 2026-01"))?;
+    let (url, to, json) = (url.to_owned(), args.to.clone(), global.json);
     let archived =
         tokio::task::spawn_blocking(move || archive(&url, history, &month, &to, json)).await;
     archived.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))??;
@@ -71,14 +71,14 @@ fn archive(url: &str, history: History, month: &str, to: &Path, json: bool) -> R
             History::Outbox => ledger.detach_records(&partition, count, digest),
         };
         detached.map_err(store)?;
-        let what = match history {
+        let unit = match history {
             History::Journal => "entries",
             History::Outbox => "events",
         };
         if json {
-            output::json(&json!({ "partition": partition, what: count, "file": path }));
+            output::json(&json!({ "partition": partition, unit: count, "file": path }));
         } else {
-            output::print(&format!("{partition}: {count} {what} in {}, detached", path.display()));
+            output::print(&format!("{partition}: {count} {unit} in {}, detached", path.display()));
         }
     }
     Ok(())
@@ -99,8 +99,8 @@ struct Hashing {
 }
 
 impl Hashing {
-    fn line(&mut self, what: &impl Serialize) -> std::io::Result<()> {
-        serde_json::to_writer(&mut *self, what)?;
+    fn line(&mut self, record: &impl Serialize) -> std::io::Result<()> {
+        serde_json::to_writer(&mut *self, record)?;
         writeln!(self)
     }
 }

@@ -293,12 +293,12 @@ pub(crate) struct By {
     #[arg(long, env = "USER", default_value = "unknown")]
     pub(crate) by: String,
     /// Why; kept in the journal
-    #[arg(long, value_parser = said)]
+    #[arg(long, value_parser = not_blank)]
     pub(crate) note: String,
 }
 
 /// A reason that is not blank.
-fn said(text: &str) -> Result<String, &'static str> {
+fn not_blank(text: &str) -> Result<String, &'static str> {
     match text.trim().is_empty() {
         true => Err("it is blank; say why"),
         false => Ok(text.to_owned()),
@@ -312,7 +312,7 @@ pub(crate) enum Epoch {
         /// Which domain
         domain: Option<String>,
     },
-    /// Skip the indeterminate effects of a past epoch; none of them can be asked for again
+    /// Skip the indeterminate effects of a past epoch; none of them can be claimed again
     Skip {
         /// Which epoch, such as connector:6
         #[arg(value_name = "DOMAIN:N")]
@@ -454,7 +454,7 @@ pub(crate) enum Outbox {
         id: String,
     },
     /// Redrive failed deliveries
-    Redrive(Redriven),
+    Redrive(RedriveArgs),
     /// Send nothing to a sink for now, on every node
     Pause {
         /// The sink
@@ -471,7 +471,7 @@ pub(crate) enum Outbox {
         #[arg(long, env = "HAPAX_CONFIG", value_name = "FILE", default_value = "hapax.toml")]
         config: PathBuf,
     },
-    /// Declare the sinks and routes of a file, and deliver until told to stop
+    /// Declare the sinks and routes of a file, and deliver until a signal stops it
     Dispatch(Dispatch),
     /// Count the deliveries at each sink
     Stats,
@@ -486,7 +486,7 @@ pub(crate) enum Outbox {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Redriven {
+pub(crate) struct RedriveArgs {
     /// Only this event
     #[arg(long)]
     pub(crate) id: Option<String>,

@@ -58,7 +58,7 @@ fn print(global: &Global, report: &Report) {
                 None => String::new(),
             };
             vec![
-                line.what.clone(),
+                line.label.clone(),
                 line.figure.clone(),
                 line.beside.clone(),
                 line.bar.clone(),

@@ -28,9 +28,9 @@ use hapax_sinks::webhook::{Secret, Webhook, WebhookSettings};
 use serde::Deserialize;
 
 use crate::exit::Failed;
-use dataset::{Declared, Operated};
+use dataset::{DatasetSection, PipelineSection};
 use extraction::Extraction;
-use items::{Tooled, Worked};
+use items::{ToolSection, WorkflowSection};
 
 /// The largest file that is read.
 const LARGEST: u64 = 1024 * 1024;
@@ -44,21 +44,21 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) routes: Vec<Route>,
     #[serde(default)]
-    pub(crate) server: Served,
+    pub(crate) server: ServerSection,
     #[serde(default)]
     control: Plane,
     #[serde(default)]
-    pipeline: Operated,
+    pipeline: PipelineSection,
     #[serde(default)]
     extraction: Extraction,
     #[serde(default)]
-    tools: BTreeMap<String, Tooled>,
+    tools: BTreeMap<String, ToolSection>,
     #[serde(default)]
-    workflows: BTreeMap<String, Worked>,
+    workflows: BTreeMap<String, WorkflowSection>,
     #[serde(default)]
     guards: Up,
     #[serde(default)]
-    datasets: BTreeMap<String, Declared>,
+    datasets: BTreeMap<String, DatasetSection>,
     #[serde(skip)]
     pub(crate) path: PathBuf,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Config {
 /// How the ledger is served by `hapax serve`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Served {
+pub(crate) struct ServerSection {
     pub(crate) listen: Option<String>,
     /// Files in PEM; both or none.
     pub(crate) tls_certificate: Option<PathBuf>,
@@ -93,13 +93,13 @@ pub(crate) struct Served {
 struct Plane {
     /// By full name, beside the built-in ones.
     #[serde(default)]
-    computations: BTreeMap<String, Retried>,
+    computations: BTreeMap<String, ComputationSection>,
 }
 
 /// How a computation is retried.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Retried {
+struct ComputationSection {
     /// Whether it has a key and may be sent again; yes, unless said otherwise.
     retryable: Option<bool>,
     retries: Option<u32>,
@@ -253,7 +253,7 @@ mod humantime_text {
 impl Config {
     /// Reads the file, and reports where it is wrong.
     pub(crate) fn read(path: &Path) -> Result<Self, Failed> {
-        let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
+        let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", path.display()));
         let size = std::fs::metadata(path).map_err(|error| {
             refuse(error.to_string()).next(
                 "docs/operations.md has its settings, docs/outbox.md those of sinks and routes.",
@@ -283,26 +283,28 @@ impl Config {
     pub(crate) fn registry(&self) -> Result<Registry, Failed> {
         let mut registry = Registry::standard();
         for (name, policy) in &self.control.computations {
-            let refuse = |what: &str| {
+            let refuse = |flaw: &str| {
                 let place = format!("{}: control.computations.{name:?}", self.path.display());
-                Failed::usage(format!("{place}: {what}"))
+                Failed::usage(format!("{place}: {flaw}"))
             };
             let computation = match (policy.retryable.unwrap_or(true), policy) {
-                (false, Retried { retries: None, pause: None, doubling: None, .. }) => {
+                (false, ComputationSection { retries: None, pause: None, doubling: None, .. }) => {
                     Computation::fail_fast(name)
                 }
-                (false, _) => return Err(refuse("what is not retryable has no retries")),
-                (true, Retried { retries: Some(retries), pause: Some(pause), .. }) => {
+                (false, _) => {
+                    return Err(refuse("retries, pause and doubling need retryable = true"));
+                }
+                (true, ComputationSection { retries: Some(retries), pause: Some(pause), .. }) => {
                     let retry = match policy.doubling.unwrap_or(false) {
                         true => Retry::doubling(*retries, *pause),
                         false => Retry::fixed(*retries, *pause),
                     };
                     Computation::retryable(name, retry)
                 }
-                (true, Retried { retries: Some(0), .. }) => {
+                (true, ComputationSection { retries: Some(0), .. }) => {
                     Computation::retryable(name, Retry::fixed(0, Duration::ZERO))
                 }
-                (true, Retried { retries: None, .. }) => {
+                (true, ComputationSection { retries: None, .. }) => {
                     return Err(refuse("retries is missing; or say retryable = false"));
                 }
                 (true, _) => return Err(refuse("pause is missing, such as pause = \"1s\"")),
@@ -324,8 +326,8 @@ impl Config {
             outbox = outbox.dataset(&name, dataset);
         }
         for (name, sink) in &self.sinks {
-            outbox = self.add(outbox, name, sink).map_err(|what| {
-                Failed::usage(format!("{}: sinks.{name}: {what}", self.path.display()))
+            outbox = self.add(outbox, name, sink).map_err(|flaw| {
+                Failed::usage(format!("{}: sinks.{name}: {flaw}", self.path.display()))
             })?;
         }
         for route in &self.routes {

@@ -84,7 +84,7 @@ fn row(key: Key, effect: &Effect) -> Vec<String> {
 
 /// An effect and its history.
 #[derive(Serialize)]
-struct Shown {
+struct EffectWithHistory {
     #[serde(flatten)]
     effect: wire::Effect,
     history: Vec<wire::Entry>,
@@ -96,7 +96,7 @@ async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed
     let history = hapax.history(key, 1000).await?;
     if global.json {
         let history = history.iter().map(wire::Entry::of).collect();
-        output::json(&Shown { effect: wire::Effect::of(key, &effect), history });
+        output::json(&EffectWithHistory { effect: wire::Effect::of(key, &effect), history });
         return Ok(Exit::Done);
     }
     let line = |name: &str, value: &str| {

@@ -37,9 +37,9 @@ pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> 
             } else if moved.moved {
                 output::print(&format!("{domain} is in epoch {} now.", moved.epoch));
                 if moved.voided > 0 {
-                    let what = if moved.voided == 1 { "attempt was" } else { "attempts were" };
+                    let attempts = if moved.voided == 1 { "attempt was" } else { "attempts were" };
                     eprintln!(
-                        "hapax: {} {what} under way and void; see: hapax effects list --stuck",
+                        "hapax: {} {attempts} under way and void; see: hapax effects list --stuck",
                         moved.voided
                     );
                 }
@@ -56,9 +56,9 @@ pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> 
 
 /// `connector:7`: an epoch of a domain.
 pub(crate) fn bound(text: &str) -> Result<Bound, Failed> {
-    let refuse = |what: String| {
+    let refuse = |flaw: String| {
         Failed::usage(format!(
-            "invalid epoch {text:?}: {what}; write DOMAIN:N, such as connector:7"
+            "invalid epoch {text:?}: {flaw}; write DOMAIN:N, such as connector:7"
         ))
         .next("See which epoch it is: hapax epoch show")
     };
@@ -79,8 +79,8 @@ async fn skip(
 ) -> Result<Exit, Failed> {
     let current = hapax.epoch(&over.domain).await?;
     if over.epoch >= current {
-        let what = format!("{over} is not over; {} is in epoch {current}", over.domain);
-        return Err(Failed::usage(what));
+        let message = format!("{over} is not over; {} is in epoch {current}", over.domain);
+        return Err(Failed::usage(message));
     }
     let (mut skipped, mut before) = (0, None);
     loop {

@@ -52,17 +52,17 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failed {
     pub(crate) exit: Exit,
     pub(crate) code: Option<&'static str>,
-    pub(crate) what: String,
+    pub(crate) message: String,
     pub(crate) next: Option<String>,
 }
 
 impl Failed {
-    pub(crate) fn new(exit: Exit, what: impl Into<String>) -> Self {
-        Self { exit, code: None, what: what.into(), next: None }
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, code: None, message: message.into(), next: None }
     }
 
-    pub(crate) fn usage(what: impl Into<String>) -> Self {
-        Self::new(Exit::Usage, what)
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
     }
 
     pub(crate) fn next(mut self, next: impl Into<String>) -> Self {
@@ -72,13 +72,13 @@ impl Failed {
 
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::json!({ "error": {
-            "code": self.code, "message": self.what, "next": self.next, "exit": self.exit.code(),
+            "code": self.code, "message": self.message, "next": self.next, "exit": self.exit.code(),
         }})
     }
 
     pub(crate) fn print(&self) {
         let code = self.code.map(|code| format!(" [{code}]")).unwrap_or_default();
-        eprintln!("{} {}{code}", console::style("hapax:").for_stderr().red().bold(), self.what);
+        eprintln!("{} {}{code}", console::style("hapax:").for_stderr().red().bold(), self.message);
         if let Some(next) = &self.next {
             eprintln!("       {next}");
         }
@@ -97,7 +97,7 @@ impl From<Error> for Failed {
                 (Exit::Later, "Try again later, or wait with --on-lock backoff --wait.")
             }
             Error::Conflict { .. } => {
-                (Exit::Conflict, "Use another key, or run exactly what was run under this one.")
+                (Exit::Conflict, "Use another key, or run the recorded command exactly.")
             }
             Error::Blocked(_) => {
                 (Exit::Look, "Find out whether it happened; see: hapax effects list --stuck")
@@ -131,7 +131,7 @@ impl From<Error> for Failed {
                      hapax effects list --stuck",
             ),
             Error::Store(StoreError::Differs(_)) => {
-                (Exit::Conflict, "Let what an event says follow from the effect's input alone.")
+                (Exit::Conflict, "Derive each event from the effect's input alone.")
             }
             Error::Store(StoreError::Republished { .. }) => {
                 (Exit::Conflict, "Publish it as a new version.")
@@ -149,7 +149,7 @@ impl From<Error> for Failed {
             ),
             _ => (Exit::Unreachable, "Nothing was run. Check --db and try again."),
         };
-        Self { exit, code: Some(error.code()), what: error.to_string(), next: Some(next.into()) }
+        Self { exit, code: Some(error.code()), message: error.to_string(), next: Some(next.into()) }
     }
 }
 
@@ -188,7 +188,7 @@ impl From<hapax_pipeline::Error> for Failed {
             ),
             _ => (Exit::Program(1), "It did not happen and may be tried again."),
         };
-        Self { exit, code: Some(error.code()), what: error.to_string(), next: Some(next.into()) }
+        Self { exit, code: Some(error.code()), message: error.to_string(), next: Some(next.into()) }
     }
 }
 
@@ -204,11 +204,12 @@ impl From<hapax_items::Error> for Failed {
         let running;
         let (exit, next) = match &error {
             Items::Hapax(error) => return Self::from(error.clone()),
-            Items::NotFound(what) if what.starts_with("escalation") => {
-                (Exit::Usage, "It may have been decided. See what is open: hapax items escalations")
-            }
+            Items::NotFound(what) if what.starts_with("escalation") => (
+                Exit::Usage,
+                "It may have been decided. List open escalations: hapax items escalations",
+            ),
             Items::NotFound(_) => {
-                let next = "See what there is: hapax items workflows, list, runs, versions";
+                let next = "List them: hapax items workflows, list, runs, versions";
                 (Exit::Usage, next)
             }
             Items::Running { workflow } => {
@@ -224,11 +225,11 @@ impl From<hapax_items::Error> for Failed {
             Items::Stale { .. } => (Exit::Conflict, "Look again, and name the attempt of now."),
             Items::Failed { failure, .. } => match failure.next.as_str() {
                 "retry" | "reconcile" => {
-                    (Exit::Later, "Run it again; what was done is not done twice.")
+                    (Exit::Later, "Run it again; a finished mutation is not repeated.")
                 }
                 _ => (Exit::Look, "Decide: hapax items escalations; then run it again"),
             },
-            _ => (Exit::Usage, "docs/items.md says what is taken."),
+            _ => (Exit::Usage, "See docs/items.md for the valid values."),
         };
         Self { code: Some(error.code()), ..Self::new(exit, error.to_string()).next(next) }
     }
@@ -254,7 +255,7 @@ impl From<hapax_bench::Error> for Failed {
             Bench::Pipeline(error) => error.into(),
             Bench::Extract(error) => error.into(),
             Bench::Items(error) => error.into(),
-            Bench::Invalid(what) => Self::usage(what),
+            Bench::Invalid(message) => Self::usage(message),
             other => Self::new(Exit::Unreachable, other.to_string()),
         }
     }

@@ -30,29 +30,27 @@ impl From<Error> for Failed {
             Error::UnknownOntology(_) => {
                 (Exit::Usage, "See: hapax ontologies list; keep one: hapax ontologies put FILE")
             }
-            Error::Hopeless(_) => {
-                (Exit::Refused, "Change what it names; asking again is of no use.")
-            }
+            Error::Hopeless(_) => (Exit::Refused, "Change what it names; a retry fails, too."),
             Error::Extractor { .. } => (
                 Exit::Later,
-                "Run it again: what was read so far is kept, and is not paid for twice.",
+                "Run it again: the chunks that were read are cached, and are not paid for twice.",
             ),
             Error::Restless(_) => {
                 (Exit::Later, "Run it again when the ontology no longer changes.")
             }
-            _ => (Exit::Usage, "docs/extraction.md says what is taken."),
+            _ => (Exit::Usage, "See docs/extraction.md for the valid values."),
         };
         Self { code: Some(error.code()), ..Self::new(exit, error.to_string()).next(next) }
     }
 }
 
 /// `hapax extract`.
-pub(crate) async fn extract(global: &Global, asked: &args::Extract) -> Result<Exit, Failed> {
-    let extract = open(global, &asked.how.config).await?;
-    let ontology_id = ontology_of(&extract, &asked.ontology).await?;
-    let params = params(&asked.how)?;
+pub(crate) async fn extract(global: &Global, args: &args::Extract) -> Result<Exit, Failed> {
+    let extract = open(global, &args.how.config).await?;
+    let ontology_id = ontology_of(&extract, &args.ontology).await?;
+    let params = params(&args.how)?;
     let mut read = Vec::new();
-    for file in &asked.files {
+    for file in &args.files {
         read.push((file, text_of(file)?));
     }
     let (mut rows, mut failed) = (Vec::new(), None);
@@ -66,7 +64,7 @@ pub(crate) async fn extract(global: &Global, asked: &args::Extract) -> Result<Ex
             }
         };
         let document: Value = serde_json::from_slice(extracted.json()).unwrap_or_default();
-        match (global.json, asked.full) {
+        match (global.json, args.full) {
             (true, _) => output::json(&printed(file, &extracted, &document)),
             (false, true) => print_full(file, &document),
             (false, false) => rows.push(row(file, &extracted, &document)),
@@ -108,12 +106,12 @@ fn print_full(file: &Path, document: &Value) {
 
 /// Reads a text, with a bar on a terminal.
 async fn watched(extract: &Extract, request: &Request, file: &Path) -> Result<Extracted, Failed> {
-    let (tell, mut heard) = mpsc::channel(1_024);
+    let (sender, mut updates) = mpsc::channel(1_024);
     let bar = output::progress("chunks", 0);
     let watching = {
         let bar = bar.clone();
         tokio::spawn(async move {
-            while let Some(progress) = heard.recv().await {
+            while let Some(progress) = updates.recv().await {
                 match progress {
                     Progress::Chunked { chunks } => bar.set_length(chunks as u64),
                     Progress::Read { done, .. } => bar.set_position(done as u64),
@@ -122,12 +120,12 @@ async fn watched(extract: &Extract, request: &Request, file: &Path) -> Result<Ex
             }
         })
     };
-    let extracted = extract.extract(request, Some(tell)).await;
+    let extracted = extract.extract(request, Some(sender)).await;
     let _ = watching.await;
     bar.finish_and_clear();
     extracted.map_err(|error| {
         let failed = Failed::from(error);
-        Failed { what: format!("{}: {}", file.display(), failed.what), ..failed }
+        Failed { message: format!("{}: {}", file.display(), failed.message), ..failed }
     })
 }
 
@@ -187,7 +185,7 @@ fn named_file(named: &str) -> Result<Option<Ontology>, Failed> {
 }
 
 fn read_ontology(path: &Path, id: Option<&str>) -> Result<Ontology, Failed> {
-    let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
+    let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", path.display()));
     let syntax = Syntax::of_path(path).ok_or_else(|| {
         refuse("its name ends in none of .json .ttl .rdf .owl .xml .jsonld".into())
     })?;
@@ -196,7 +194,7 @@ fn read_ontology(path: &Path, id: Option<&str>) -> Result<Ontology, Failed> {
 }
 
 fn bytes_of(path: &Path) -> Result<Vec<u8>, Failed> {
-    let refuse = |what: String| Failed::usage(format!("{}: {what}", path.display()));
+    let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", path.display()));
     let mut bytes = Vec::new();
     let read = match path.as_os_str() == "-" {
         true => std::io::stdin().take(LARGEST + 1).read_to_end(&mut bytes),
@@ -251,9 +249,9 @@ pub(crate) async fn cache(global: &Global, cache: Cache) -> Result<Exit, Failed>
                 (Some(key), _) => invalidate(&extract, &key).await?,
                 (None, id) => extract.invalidate_ontology(&id.unwrap_or_default()).await?,
             };
-            tell_removed(global, removed);
+            print_removed(global, removed);
         }
-        Cache::Clear { .. } => tell_removed(global, plain(global).await?.clear().await?),
+        Cache::Clear { .. } => print_removed(global, plain(global).await?.clear().await?),
     }
     Ok(Exit::Done)
 }
@@ -278,7 +276,7 @@ async fn plain(global: &Global) -> Result<Extract, Failed> {
     Ok(Extract::new(output::open(global).await?, extractor, settings))
 }
 
-fn tell_removed(global: &Global, removed: usize) {
+fn print_removed(global: &Global, removed: usize) {
     match global.json {
         true => output::json(&json!({ "removed": removed })),
         false => output::print(&format!("Removed {removed}, results and chunks.")),
@@ -297,8 +295,8 @@ async fn stats(global: &Global) -> Result<(), Failed> {
         "results: {}, chunks: {}, bytes: {}",
         stock.whole, stock.parts, stock.bytes
     ));
-    let sought = ResultFilter { limit: 10, ..ResultFilter::default() };
-    let newest = output::open(global).await?.indexed_results(sought).await?;
+    let filter = ResultFilter { limit: 10, ..ResultFilter::default() };
+    let newest = output::open(global).await?.indexed_results(filter).await?;
     let rows: Vec<_> = newest
         .iter()
         .map(|result| {
@@ -358,9 +356,9 @@ fn explained(global: &Global, request: &Request, explained: &Explained) {
 }
 
 /// `hapax ontologies`.
-pub(crate) async fn ontologies(global: &Global, asked: Ontologies) -> Result<Exit, Failed> {
+pub(crate) async fn ontologies(global: &Global, command: Ontologies) -> Result<Exit, Failed> {
     let extract = plain(global).await?;
-    let changed = match asked {
+    let changed = match command {
         Ontologies::List => {
             list(global, &extract).await?;
             return Ok(Exit::Done);
@@ -386,15 +384,15 @@ pub(crate) async fn ontologies(global: &Global, asked: Ontologies) -> Result<Exi
         }));
         return Ok(Exit::Done);
     }
-    let what = match (&changed.before, &changed.now) {
+    let change = match (&changed.before, &changed.now) {
         (None, Some(now)) => format!("kept at {now}"),
-        (Some(before), Some(now)) if before == now => format!("says what it said, at {now}"),
+        (Some(before), Some(now)) if before == now => format!("unchanged at {now}"),
         (Some(_), Some(now)) => {
             format!("now at {now}; {} results and chunks are gone", changed.invalidated)
         }
         (_, None) => format!("removed; {} results and chunks are gone", changed.invalidated),
     };
-    output::print(&format!("{}: {what}", changed.id));
+    output::print(&format!("{}: {change}", changed.id));
     Ok(Exit::Done)
 }
 

@@ -13,14 +13,14 @@ use hapax_server::wire;
 use serde::Serialize;
 
 use crate::args::Global;
-use crate::args::items::{Items as Asked, Person, Setup};
+use crate::args::items::{Items as ItemsCommand, Person, Setup};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
 use crate::output;
 
-pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> {
-    match asked {
-        Asked::Run { script, workflow, id, by, setup } => {
+pub(crate) async fn main(global: &Global, command: ItemsCommand) -> Result<Exit, Failed> {
+    match command {
+        ItemsCommand::Run { script, workflow, id, by, setup } => {
             let items = open(global, &setup).await?;
             let workflow = match script {
                 Some(path) => publish(&items, &path, workflow, &by).await?.0,
@@ -28,7 +28,7 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             };
             run(global, &items, &workflow, id.as_deref()).await
         }
-        Asked::Publish { script, workflow, by, setup } => {
+        ItemsCommand::Publish { script, workflow, by, setup } => {
             let items = open(global, &setup).await?;
             let (workflow, version) = publish(&items, &script, workflow, &by).await?;
             match global.json {
@@ -40,7 +40,7 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             items.hapax().close().await?;
             Ok(Exit::Done)
         }
-        Asked::Workflows => {
+        ItemsCommand::Workflows => {
             let items = look(global).await?;
             for name in items.workflows().await? {
                 match global.json {
@@ -50,8 +50,8 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             }
             Ok(Exit::Done)
         }
-        Asked::Versions { workflow, show } => versions(global, &workflow, show).await,
-        Asked::Decide { workflow, version, approve, reject: _, person } => {
+        ItemsCommand::Versions { workflow, show } => versions(global, &workflow, show).await,
+        ItemsCommand::Decide { workflow, version, approve, reject: _, person } => {
             let attempt = attempt(&person.attempt)?;
             let items = look(global).await?;
             let who = (person.by.as_str(), person.note.as_str());
@@ -59,8 +59,8 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             decided(global, &workflow);
             Ok(Exit::Done)
         }
-        Asked::Runs { workflow, limit, log } => runs(global, &workflow, limit, log).await,
-        Asked::List { workflow, state, limit } => {
+        ItemsCommand::Runs { workflow, limit, log } => runs(global, &workflow, limit, log).await,
+        ItemsCommand::List { workflow, state, limit } => {
             let items = look(global).await?;
             known(&items, &workflow).await?;
             let found = items.list(&workflow, &state, None, limit).await?;
@@ -74,19 +74,21 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             );
             Ok(Exit::Done)
         }
-        Asked::Show { workflow, item, attempt } => show(global, &workflow, &item, attempt).await,
-        Asked::Reprocess { workflow, item, person } => {
+        ItemsCommand::Show { workflow, item, attempt } => {
+            show(global, &workflow, &item, attempt).await
+        }
+        ItemsCommand::Reprocess { workflow, item, person } => {
             let attempt = attempt(&person.attempt)?;
             let who = (person.by.as_str(), person.note.as_str());
             look(global).await?.reprocess(&workflow, &item, attempt, who).await?;
             decided(global, &workflow);
             Ok(Exit::Done)
         }
-        Asked::Escalations { key, workflow, limit, setup } => {
+        ItemsCommand::Escalations { key, workflow, limit, setup } => {
             let items = open(global, &setup).await?;
             escalations(global, &items, key.as_deref(), (workflow.as_deref(), limit)).await
         }
-        Asked::Act { key, action, result, person } => {
+        ItemsCommand::Act { key, action, result, person } => {
             let result = result.map(|text| {
                 Json::parse(text.as_bytes())
                     .map_err(|error| Failed::usage(format!("--result: {error}")))
@@ -99,7 +101,7 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             decided(global, &workflow);
             Ok(Exit::Done)
         }
-        Asked::Reconcile { setup } => {
+        ItemsCommand::Reconcile { setup } => {
             let pass = open(global, &setup).await?.reconcile().await?;
             match global.json {
                 true => output::json(&serde_json::json!({
@@ -115,12 +117,12 @@ pub(crate) async fn main(global: &Global, asked: Asked) -> Result<Exit, Failed> 
             }
             Ok(Exit::Done)
         }
-        Asked::Compare { before, after, setup } => compare(global, &before, &after, &setup),
-        Asked::Types => {
+        ItemsCommand::Compare { before, after, setup } => compare(global, &before, &after, &setup),
+        ItemsCommand::Types => {
             output::print(&format!("{TYPES}\n{}", hapax_tools::TYPES.trim_end()));
             Ok(Exit::Done)
         }
-        Asked::Instructions { role } => {
+        ItemsCommand::Instructions { role } => {
             let text = if role == "planner" { PLANNER } else { MAINTAINER };
             output::print(text.trim_end());
             Ok(Exit::Done)
@@ -448,9 +450,9 @@ fn print_escalation(nth: usize, escalation: &Escalation) {
         }
         if several {
             let (key, attempt) = (mutation.key, mutation.judged);
-            let said = "happened|did-not-happen";
+            let choices = "happened|did-not-happen";
             output::print(&format!(
-                "  hapax items act {key} {said} --attempt {attempt} --note WHY"
+                "  hapax items act {key} {choices} --attempt {attempt} --note WHY"
             ));
         }
     }
@@ -463,7 +465,7 @@ fn print_escalation(nth: usize, escalation: &Escalation) {
 fn attempt(text: &str) -> Result<AttemptId, Failed> {
     text.parse().map_err(|_| {
         Failed::usage(format!("--attempt {text:?} is no attempt"))
-            .next("Copy it from what shows it: hapax items escalations")
+            .next("Copy it from the output of: hapax items escalations")
     })
 }
 

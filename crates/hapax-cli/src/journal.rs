@@ -34,18 +34,18 @@ pub(crate) async fn main(global: &Global, journal: Journal) -> Result<Exit, Fail
             let hapax = output::open(global).await?;
             prove(&hapax, entry).await
         }
-        Journal::Archive(asked) => {
+        Journal::Archive(args) => {
             let hapax = output::open(global).await?;
             let found = verify(&hapax, None).await?;
             if !found.damage.is_empty() {
                 return report(global, &found);
             }
-            archive::main(global, History::Journal, &asked).await
+            archive::main(global, History::Journal, &args).await
         }
         Journal::Replay(replay) => replay::main(global, &replay).await,
-        Journal::Promote(asked) => replay::promote(global, &asked).await,
-        Journal::RollBack(asked) => rollback::main(global, &asked).await,
-        Journal::RollBacks(asked) => rollback::list(global, &asked).await,
+        Journal::Promote(args) => replay::promote(global, &args).await,
+        Journal::RollBack(args) => rollback::main(global, &args).await,
+        Journal::RollBacks(args) => rollback::list(global, &args).await,
         Journal::Export => {
             let hapax = output::open(global).await?;
             export(&hapax).await
@@ -101,9 +101,13 @@ fn short(note: &str) -> String {
     let part = |name: &str| output::plain(document[name].as_str());
     match document["kind"].as_str() {
         Some("pipeline.v1") => {
-            let (pipeline, task, what) =
+            let (pipeline, task, operation_type) =
                 (part("pipeline_id"), part("task_id"), part("operation_type"));
-            format!("{pipeline}.{task}: {what} {} {}", part("dataset_id"), part("version"))
+            format!(
+                "{pipeline}.{task}: {operation_type} {} {}",
+                part("dataset_id"),
+                part("version")
+            )
         }
         Some("pipeline.product.v1") => {
             let outputs = document["outputs"].as_array().map_or(&[][..], |outputs| outputs);
@@ -196,10 +200,10 @@ fn check_proof(global: &Global, file: &Path, public_key: Option<&str>) -> Result
     };
     match proof.verify(&verifier) {
         Ok(head) => {
-            let told = wire::Entry::of(&proof.entry);
+            let entry = wire::Entry::of(&proof.entry);
             if global.json {
                 output::json(
-                    &json!({ "valid": true, "entry": told, "origin": head.origin, "size": head.size }),
+                    &json!({ "valid": true, "entry": entry, "origin": head.origin, "size": head.size }),
                 );
             } else {
                 let (id, origin, size) = (proof.entry.id, head.origin, head.size);

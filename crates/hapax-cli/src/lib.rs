@@ -9,7 +9,6 @@ mod config;
 mod control;
 mod datasets;
 mod doctor;
-mod door;
 mod effects;
 mod epoch;
 mod events;
@@ -32,6 +31,7 @@ mod recording;
 mod reviews;
 mod run;
 mod serve;
+mod service;
 mod stop;
 mod token;
 mod watchdog;
@@ -85,15 +85,15 @@ fn dispatch(args: Args) -> Result<Exit, Failed> {
         Command::Journal(journal) => runtime()?.block_on(journal::main(&global, journal)),
         Command::Outbox(outbox) => runtime()?.block_on(outbox::main(&global, outbox)),
         Command::Dev(dev) => threads()?.block_on(serve::dev(&global, &dev)),
-        Command::Serve(asked) => threads()?.block_on(serve::serve(&global, &asked)),
+        Command::Serve(args) => threads()?.block_on(serve::serve(&global, &args)),
         Command::Datasets(datasets) => runtime()?.block_on(datasets::main(&global, datasets)),
         Command::Reviews(reviews) => runtime()?.block_on(reviews::main(&global, reviews)),
         Command::Lineage(lineage) => runtime()?.block_on(lineage::main(&global, lineage)),
-        Command::VerifyArtifact(asked) => runtime()?.block_on(lineage::check(&global, &asked)),
-        Command::Extract(asked) => threads()?.block_on(extraction::extract(&global, &asked)),
+        Command::VerifyArtifact(args) => runtime()?.block_on(lineage::check(&global, &args)),
+        Command::Extract(args) => threads()?.block_on(extraction::extract(&global, &args)),
         Command::Cache(cache) => runtime()?.block_on(extraction::cache(&global, cache)),
-        Command::Ontologies(asked) => runtime()?.block_on(extraction::ontologies(&global, asked)),
-        Command::Items(asked) => threads()?.block_on(items::main(&global, asked)),
+        Command::Ontologies(args) => runtime()?.block_on(extraction::ontologies(&global, args)),
+        Command::Items(args) => threads()?.block_on(items::main(&global, args)),
         Command::Epoch(epoch) => runtime()?.block_on(epoch::main(&global, epoch)),
         Command::Lint(lint) => lint::main(&global, &lint),
         Command::Control(control) => control::main(&global, &control),

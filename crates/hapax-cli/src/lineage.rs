@@ -37,11 +37,11 @@ pub(crate) async fn main(global: &Global, lineage: Lineage) -> Result<Exit, Fail
     }
 }
 
-/// Calls `tell` for every moment of this namespace, in the order of the journal.
+/// Calls `visit` for every moment of this namespace, in the order of the journal.
 async fn each(
     hapax: &Hapax,
     dataset: Option<&str>,
-    mut tell: impl FnMut(&Moment) -> Result<(), Failed>,
+    mut visit: impl FnMut(&Moment) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
     let (mut fold, mut after) = (Fold::default(), 0);
     loop {
@@ -51,7 +51,7 @@ async fn each(
         for moment in page.iter().filter_map(|entry| fold.push(entry)) {
             let ours = moment.run.namespace == *hapax.namespace();
             if ours && dataset.is_none_or(|name| name == moment.run.about.operation.dataset_id) {
-                tell(&moment)?;
+                visit(&moment)?;
             }
         }
     }
@@ -126,8 +126,9 @@ async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Fai
     })
     .await?;
     if statements.is_empty() {
-        let what = format!("no operation made version {version:?} of {dataset:?} with a SHA-256");
-        return Err(Failed::usage(what).next("See: hapax lineage export"));
+        let message =
+            format!("no operation made version {version:?} of {dataset:?} with a SHA-256");
+        return Err(Failed::usage(message).next("See: hapax lineage export"));
     }
     // Finds out whether it can sign before it prints anything.
     hapax.sign(b"")?;
@@ -138,20 +139,20 @@ async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Fai
 }
 
 /// `hapax verify-artifact`.
-pub(crate) async fn check(global: &Global, asked: &VerifyArtifact) -> Result<Exit, Failed> {
-    let verifier: Verifier = match &asked.public_key {
+pub(crate) async fn check(global: &Global, args: &VerifyArtifact) -> Result<Exit, Failed> {
+    let verifier: Verifier = match &args.public_key {
         Some(key) => key.parse().map_err(|_| Failed::usage("--public-key is none of hapax"))?,
         None => output::open(global).await?.verifier()?,
     };
-    let refuse = |what: String| Failed::usage(format!("{}: {what}", asked.attestation.display()));
-    let size = std::fs::metadata(&asked.attestation).map_err(|error| refuse(error.to_string()))?;
+    let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", args.attestation.display()));
+    let size = std::fs::metadata(&args.attestation).map_err(|error| refuse(error.to_string()))?;
     if size.len() > LARGEST {
         return Err(refuse(format!("larger than {LARGEST} bytes")));
     }
-    let text = std::fs::read_to_string(&asked.attestation);
+    let text = std::fs::read_to_string(&args.attestation);
     let text = text.map_err(|error| refuse(error.to_string()))?;
-    let actual = checksum(&asked.file)
-        .ok_or_else(|| Failed::usage(format!("{} cannot be read", asked.file.display())))?;
+    let actual = checksum(&args.file)
+        .ok_or_else(|| Failed::usage(format!("{} cannot be read", args.file.display())))?;
     // One a line: a version may consist of several files.
     let mut found = None;
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -166,8 +167,11 @@ pub(crate) async fn check(global: &Global, asked: &VerifyArtifact) -> Result<Exi
         }
     }
     let Some(statement) = found else {
-        let what = format!("{} is not what was attested: it is {actual}", asked.file.display());
-        return Err(Failed::new(Exit::Refused, what));
+        let message = format!(
+            "{} does not match the attestation: its checksum is {actual}",
+            args.file.display()
+        );
+        return Err(Failed::new(Exit::Refused, message));
     };
     let part =
         |pointer: &str| statement.pointer(pointer).and_then(Json::as_str).unwrap_or_default();

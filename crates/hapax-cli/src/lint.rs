@@ -11,15 +11,15 @@ use crate::output;
 /// The file in the working directory, unless the caller names another.
 const CONFIG: &str = "hapax-lint.toml";
 
-pub(crate) fn main(global: &Global, asked: &Lint) -> Result<Exit, Failed> {
-    let config = config(asked.config.as_deref())?;
-    let report = scan(&asked.paths, &config).map_err(failed)?;
+pub(crate) fn main(global: &Global, args: &Lint) -> Result<Exit, Failed> {
+    let config = config(args.config.as_deref())?;
+    let report = scan(&args.paths, &config).map_err(failed)?;
     if report.files == 0 && report.is_clean() {
         return Err(Failed::usage("no source file was found there, so nothing was checked")
             .next("Name directories with sources; see what hapax-lint.toml excludes."));
     }
     let usual = if global.json { LintFormat::Json } else { LintFormat::Human };
-    let text = match asked.format.unwrap_or(usual) {
+    let text = match args.format.unwrap_or(usual) {
         LintFormat::Human => report.human(),
         LintFormat::Json => report.json(),
         LintFormat::Sarif => report.sarif(),
@@ -33,8 +33,8 @@ fn config(named: Option<&Path>) -> Result<Config, Failed> {
     if named.is_none() && !path.exists() {
         return Ok(Config::default());
     }
-    let refuse = |what: String| {
-        Failed::usage(format!("{}: {what}", path.display()))
+    let refuse = |flaw: String| {
+        Failed::usage(format!("{}: {flaw}", path.display()))
             .next("docs/lint.md says what may be in it.")
     };
     let size = std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?.len();
@@ -47,9 +47,9 @@ fn config(named: Option<&Path>) -> Result<Config, Failed> {
 
 fn failed(error: ScanError) -> Failed {
     let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-    let what = format!("{error}{}", cause.unwrap_or_default());
+    let message = format!("{error}{}", cause.unwrap_or_default());
     match error {
-        ScanError::NoRoot(_) | ScanError::TooManyFiles => Failed::usage(what),
-        _ => Failed::new(Exit::Unreachable, what).next("Nothing passes that was not read."),
+        ScanError::NoRoot(_) | ScanError::TooManyFiles => Failed::usage(message),
+        _ => Failed::new(Exit::Unreachable, message).next("Nothing passes that was not read."),
     }
 }

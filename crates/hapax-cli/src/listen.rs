@@ -34,16 +34,16 @@ struct Inbox {
     seen: Mutex<HashSet<String>>,
 }
 
-pub(crate) async fn main(global: &Global, asked: &Listen) -> Result<Exit, Failed> {
-    let secrets = asked.secret.iter().map(|secret| Secret::parse(secret));
+pub(crate) async fn main(global: &Global, args: &Listen) -> Result<Exit, Failed> {
+    let secrets = args.secret.iter().map(|secret| Secret::parse(secret));
     let secrets = secrets.collect::<Result<_, _>>();
     let secrets = secrets.map_err(|error| Failed::usage(format!("--secret: {error}")))?;
-    let answer = StatusCode::from_u16(asked.answer).map_err(|_| {
-        Failed::usage(format!("invalid --answer {}: not an HTTP status", asked.answer))
+    let answer = StatusCode::from_u16(args.answer).map_err(|_| {
+        Failed::usage(format!("invalid --answer {}: not an HTTP status", args.answer))
     })?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, asked.port)).await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).await;
     let listener = listener
-        .map_err(|error| Failed::new(Exit::Unreachable, format!("port {}: {error}", asked.port)))?;
+        .map_err(|error| Failed::new(Exit::Unreachable, format!("port {}: {error}", args.port)))?;
     let address =
         listener.local_addr().map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))?;
     eprintln!("hapax: listening on http://{address}/; stop with Ctrl-C");

@@ -58,20 +58,20 @@ pub(crate) fn collect() {
 
 #[cfg(feature = "otlp")]
 fn collected<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
-    Collected.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO))
+    OtlpLayer.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO))
 }
 
 /// Prints a message that people should read also when nothing is wrong.
-pub(crate) fn say(format: LogFormat, event: &str, what: &str) {
+pub(crate) fn say(format: LogFormat, event: &str, message: &str) {
     match format {
-        LogFormat::Text => eprintln!("hapax: {what}"),
+        LogFormat::Text => eprintln!("hapax: {message}"),
         LogFormat::Json => {
             let now = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-            let said = serde_json::json!({
+            let record = serde_json::json!({
                 "timestamp": now, "level": "info", "target": "hapax", "event": event,
-                "message": what,
+                "message": message,
             });
-            eprint!("{}", line(&said));
+            eprint!("{}", line(&record));
         }
     }
 }
@@ -85,10 +85,10 @@ fn appended(path: &Path) -> Result<File, Failed> {
 
 /// Sends log events to a collector, if there is one.
 #[cfg(feature = "otlp")]
-struct Collected;
+struct OtlpLayer;
 
 #[cfg(feature = "otlp")]
-impl<S: Subscriber> Layer<S> for Collected {
+impl<S: Subscriber> Layer<S> for OtlpLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
@@ -131,12 +131,12 @@ impl<S: Subscriber, W: Write + Send + 'static> Layer<S> for Lines<W> {
 /// escapes only some of them.
 fn line(object: &Value) -> String {
     let mut line = String::new();
-    for letter in object.to_string().chars() {
-        match letter {
-            letter if letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}') => {
-                line.push_str(&format!("\\u{:04x}", u32::from(letter)));
+    for character in object.to_string().chars() {
+        match character {
+            character if character.is_control() || matches!(character, '\u{2028}' | '\u{2029}') => {
+                line.push_str(&format!("\\u{:04x}", u32::from(character)));
             }
-            letter => line.push(letter),
+            character => line.push(character),
         }
     }
     line.push('\n');
@@ -183,12 +183,12 @@ mod tests {
         });
         let text = String::from_utf8(out.lock().expect("no panic").clone()).expect("text");
         let inside = text.strip_suffix('\n').expect("a line");
-        let plain = |letter: char| !letter.is_control() && letter != '\u{2028}';
+        let plain = |character: char| !character.is_control() && character != '\u{2028}';
         assert!(inside.chars().all(plain), "{inside:?}");
-        let told: Value = serde_json::from_str(inside).expect("JSON");
-        assert_eq!(told["event"], "tls_reloaded");
+        let record: Value = serde_json::from_str(inside).expect("JSON");
+        assert_eq!(record["event"], "tls_reloaded");
         for field in ["text", "shown", "message"] {
-            assert_eq!(told[field], odd, "{field}");
+            assert_eq!(record[field], odd, "{field}");
         }
     }
 }

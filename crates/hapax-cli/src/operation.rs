@@ -30,9 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How a program ended, for the exit code of this one.
 #[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Option<RunFailure>>>);
+struct SeenFailure(Arc<Mutex<Option<RunFailure>>>);
 
-impl Seen {
+impl SeenFailure {
     fn set(&self, ended: RunFailure) {
         *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(ended);
     }
@@ -48,38 +48,41 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
     as_declared(&config, hapax, &operation.dataset_id).await?;
     let pipeline = Pipeline::with(hapax.clone(), config.pipeline(run.wait));
     hapax.on_rollback(UNDO, run::undo);
-    let (key, seen, show) = (operation.key().map_err(Error::from)?, Seen::default(), !global.json);
+    let (key, seen, show) =
+        (operation.key().map_err(Error::from)?, SeenFailure::default(), !global.json);
     let words: Vec<&[u8]> = run.program.iter().map(|word| program::bytes(word)).collect();
     let (bound, wait) = (run::bound(run)?, run.wait.unwrap_or_default());
-    let asked = pipeline.operation(operation).fingerprint(Fingerprint::of_parts(&words));
-    let mut asked =
-        asked.with(move |effect| run::terms(effect.wait(wait), run, key, bound.clone()));
+    let builder = pipeline.operation(operation).fingerprint(Fingerprint::of_parts(&words));
+    let mut builder =
+        builder.with(move |effect| run::terms(effect.wait(wait), run, key, bound.clone()));
     for input in &run.operation.input {
-        asked = match documents(input) {
-            Some(documents) => documents.into_iter().fold(asked, |asked, one| asked.input(one)),
-            None => asked.unreadable(input.display().to_string()),
+        builder = match documents(input) {
+            Some(documents) => {
+                documents.into_iter().fold(builder, |builder, one| builder.input(one))
+            }
+            None => builder.unreadable(input.display().to_string()),
         };
     }
     if let Some(part) = &run.operation.part {
-        asked = asked.part(part);
+        builder = builder.part(part);
     }
     if let Some(command) = &run.rollback {
-        asked = asked.before("--rollback", move |work| keepable(command, work));
+        builder = builder.before("--rollback", move |work| keepable(command, work));
     }
     for check in &run.pre {
-        asked = asked.before(check, {
+        builder = builder.before(check, {
             let seen = seen.clone();
             move |work| checked(check, work, show, seen.clone())
         });
     }
     for check in &run.post {
-        asked = asked.after(check, {
+        builder = builder.after(check, {
             let seen = seen.clone();
             move |work| checked(check, work, show, seen.clone())
         });
     }
     let telemetry = telemetry(hapax, &pipeline);
-    let result = asked.run(|work| perform(run, show, work, seen.clone())).await;
+    let result = builder.run(|work| perform(run, show, work, seen.clone())).await;
     let concluded = match result {
         Ok(finished) => {
             run::show(global, key, &finished.done);
@@ -116,21 +119,21 @@ fn telemetry(hapax: &Hapax, pipeline: &Pipeline) -> Telemetry {
 async fn as_declared(config: &Config, hapax: &Hapax, dataset: &str) -> Result<(), Failed> {
     let Some(written) = config.datasets()?.remove(dataset) else { return Ok(()) };
     let path = config.path.display();
-    let what = match hapax.registry_of([dataset]).await?.datasets.remove(dataset) {
+    let message = match hapax.registry_of([dataset]).await?.datasets.remove(dataset) {
         Some(declared) if declared == written => return Ok(()),
         Some(_) => format!("{path} and the ledger have different terms for {dataset}"),
         None => format!("{path} has terms for {dataset}, and the ledger has none"),
     };
-    Err(Failed::usage(what).next("Declare those of the file: hapax datasets declare"))
+    Err(Failed::usage(message).next("Declare those of the file: hapax datasets declare"))
 }
 
 /// The operation that the options describe: the checksum of its inputs, the hash of its
 /// parameters, the bucket of its time.
 fn described(run: &Run, bucket_width: Duration) -> Result<Operation, Failed> {
-    let asked = &run.operation;
+    let args = &run.operation;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let mut inputs = Vec::new();
-    for path in &asked.input {
+    for path in &args.input {
         let sum = checksum(path).ok_or_else(|| {
             Failed::usage(format!("--input {}: it cannot be read", path.display()))
         })?;
@@ -142,31 +145,31 @@ fn described(run: &Run, bucket_width: Duration) -> Result<Operation, Failed> {
         [one] => one.to_owned(),
         _ => hapax::Digest::of(sums.join("\n").as_bytes()).to_string(),
     };
-    let params = parameters(asked)?;
+    let params = parameters(args)?;
     let params_hash = hapax::Digest::of(params.as_bytes()).to_string();
     let program: Option<Vec<String>> =
         run.program.iter().map(|word| word.to_str().map(str::to_owned)).collect();
     Ok(Operation {
-        pipeline_id: text(&asked.pipeline),
-        task_id: text(&asked.task),
-        dataset_id: text(&asked.dataset),
-        operation_type: text(&asked.operation),
-        version: text(&asked.version),
+        pipeline_id: text(&args.pipeline),
+        task_id: text(&args.task),
+        dataset_id: text(&args.dataset),
+        operation_type: text(&args.operation),
+        version: text(&args.version),
         checksum_in,
         params_hash,
-        timestamp_bucket: bucket(&text(&asked.logical_time), asked.bucket.unwrap_or(bucket_width))?,
+        timestamp_bucket: bucket(&text(&args.logical_time), args.bucket.unwrap_or(bucket_width))?,
         inputs,
-        justification: asked.justification.clone(),
-        governance_ref: asked.governance_ref.clone(),
+        justification: args.justification.clone(),
+        governance_ref: args.governance_ref.clone(),
         program: program.unwrap_or_default(),
         params: Some(params).filter(|params| params != "{}" && params.len() <= KEPT_PARAMS),
     })
 }
 
 /// The parameters as canonical JSON.
-fn parameters(asked: &args::pipeline::Operation) -> Result<String, Failed> {
+fn parameters(args: &args::pipeline::Operation) -> Result<String, Failed> {
     let mut members: Vec<(String, Json)> = Vec::new();
-    for param in &asked.param {
+    for param in &args.param {
         let (name, value) = param
             .split_once('=')
             .ok_or_else(|| Failed::usage(format!("invalid --param {param:?}: write NAME=VALUE")))?;
@@ -191,7 +194,7 @@ fn environment(work: &Work) -> Vec<(&'static str, String)> {
     ]
 }
 
-async fn checked(check: &str, work: Work, show: bool, seen: Seen) -> Result<(), String> {
+async fn checked(check: &str, work: Work, show: bool, seen: SeenFailure) -> Result<(), String> {
     let passed = run::passes(check, &environment(&work), show, Some(&work)).await;
     if passed.is_err() {
         seen.set(RunFailure::Guard);
@@ -208,11 +211,17 @@ async fn keepable(command: &str, work: Work) -> Result<(), String> {
 }
 
 /// Runs the program, and returns its outputs and events.
-async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<WorkResult, WorkError> {
-    let told = tempfile::NamedTempFile::new();
-    let told = told.map_err(|error| WorkError::not_done(format!("no file for events: {error}")))?;
+async fn perform(
+    run: &Run,
+    show: bool,
+    work: Work,
+    seen: SeenFailure,
+) -> Result<WorkResult, WorkError> {
+    let events_file = tempfile::NamedTempFile::new();
+    let events_file =
+        events_file.map_err(|error| WorkError::not_done(format!("no file for events: {error}")))?;
     let mut environment = environment(&work);
-    environment.push(("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()));
+    environment.push(("HAPAX_EVENTS", events_file.path().to_string_lossy().into_owned()));
     environment.push(("HAPAX_PARAMS", parameters(&run.operation).unwrap_or_default()));
     if let Some(command) = &run.rollback {
         let registered = work.undo_with(UNDO, command.as_bytes()).await;
@@ -246,7 +255,7 @@ async fn perform(run: &Run, show: bool, work: Work, seen: Seen) -> Result<WorkRe
         made = made.publish(event);
     }
     // The program is done, and its events cannot be recorded.
-    for event in events::read(&told).map_err(WorkError::ambiguous)? {
+    for event in events::read(&events_file).map_err(WorkError::ambiguous)? {
         made = made.event(event);
     }
     Ok(made)
@@ -317,8 +326,8 @@ async fn conclude(
             let partial = partial.filter(|_| !matches!(refusal, Refusal::Review(_)));
             if let Some(effect) = partial.as_ref().filter(|_| run.rollback.is_some()) {
                 run::roll_back(hapax, key, &hapax::Blocked::by(effect)).await?;
-                let what = format!("refused: {refusal}; rolled back");
-                return Err(Failed::new(Exit::Refused, what));
+                let message = format!("refused: {refusal}; rolled back");
+                return Err(Failed::new(Exit::Refused, message));
             }
             let blocks = partial.map(|effect| effect.attempt);
             let refused = Failed::from(Error::Refused(refusal));

@@ -13,7 +13,7 @@ use hapax_server::wire;
 use serde_json::{Value, json};
 
 use crate::archive;
-use crate::args::{Global, Outbox, Redriven};
+use crate::args::{Global, Outbox, RedriveArgs};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
 use crate::output::{self, ago};
@@ -24,7 +24,7 @@ const AT_ONCE: usize = 1_000;
 pub(crate) async fn main(global: &Global, outbox: Outbox) -> Result<Exit, Failed> {
     let outbox = match outbox {
         Outbox::Dispatch(dispatch) => return dispatch::main(global, &dispatch).await,
-        Outbox::Archive(asked) => return archive::main(global, History::Outbox, &asked).await,
+        Outbox::Archive(args) => return archive::main(global, History::Outbox, &args).await,
         other => other,
     };
     let hapax = output::open(global).await?;
@@ -119,12 +119,12 @@ async fn show(global: &Global, hapax: &Hapax, id: &str) -> Result<Exit, Failed> 
     Ok(Exit::Done)
 }
 
-async fn redrive(global: &Global, hapax: &Hapax, asked: &Redriven) -> Result<Exit, Failed> {
-    let id = asked.id.as_deref().map(str::parse).transpose();
+async fn redrive(global: &Global, hapax: &Hapax, args: &RedriveArgs) -> Result<Exit, Failed> {
+    let id = args.id.as_deref().map(str::parse).transpose();
     let redrive = Redrive {
         id: id.map_err(|error| Failed::usage(format!("--id: {error}")))?,
-        sink: asked.sink.as_deref().map(sink_named).transpose()?,
-        may_duplicate: asked.may_duplicate,
+        sink: args.sink.as_deref().map(sink_named).transpose()?,
+        may_duplicate: args.may_duplicate,
         limit: AT_ONCE,
         ..Redrive::default()
     };
@@ -150,7 +150,7 @@ async fn redrive(global: &Global, hapax: &Hapax, asked: &Redriven) -> Result<Exi
     } else {
         output::print(&format!("{redriven} will be tried again."));
     }
-    if left > 0 && !asked.may_duplicate && redrive.id.is_none() {
+    if left > 0 && !args.may_duplicate && redrive.id.is_none() {
         return Err(Failed::new(Exit::Refused, "some are older than their receiver remembers ids")
             .next("If a second arrival does no harm, add --may-duplicate."));
     }
@@ -167,8 +167,8 @@ async fn pause(global: &Global, hapax: &Hapax, sink: &str, paused: bool) -> Resu
     if global.json {
         output::json(&json!({ "sink": sink.as_str(), "paused": paused }));
     } else {
-        let what = if paused { "gets nothing until it is resumed" } else { "goes on" };
-        output::print(&format!("{sink} {what}."));
+        let state = if paused { "gets nothing until it is resumed" } else { "goes on" };
+        output::print(&format!("{sink} {state}."));
     }
     Ok(Exit::Done)
 }

@@ -101,7 +101,7 @@ pub(crate) fn print(line: &str) {
 }
 
 /// A progress bar that shows itself only on a terminal and only after a while.
-pub(crate) fn progress(what: &'static str, total: u64) -> ProgressBar {
+pub(crate) fn progress(label: &'static str, total: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
@@ -109,5 +109,5 @@ pub(crate) fn progress(what: &'static str, total: u64) -> ProgressBar {
         ProgressStyle::with_template("{prefix} {bar:30} {human_pos}/{human_len} {per_sec} {eta}");
     ProgressBar::new(total)
         .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        .with_prefix(what)
+        .with_prefix(label)
 }

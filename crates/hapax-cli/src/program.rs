@@ -66,7 +66,7 @@ impl End {
 
 impl End {
     /// As the watchdog reports it.
-    pub(crate) fn told(self) -> String {
+    pub(crate) fn report(self) -> String {
         match self {
             Self::Exited(code) => format!("exited {code}"),
             Self::Killed(signal) => format!("killed {signal}"),
@@ -168,8 +168,8 @@ impl Program<'_> {
         let mut until_ms = until();
         to_watchdog.write_all(format!("until {until_ms}\n").as_bytes()).await?;
         // From here on the program may have been started, so nothing that goes wrong is an error of starting it.
-        let mut told = BufReader::new(from_watchdog).lines();
-        let line = told.next_line().await.ok().flatten();
+        let mut lines = BufReader::new(from_watchdog).lines();
+        let line = lines.next_line().await.ok().flatten();
         let pid = line.and_then(|line| Pid::from_raw(line.strip_prefix("pid ")?.parse().ok()?));
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let status = {
@@ -185,22 +185,22 @@ impl Program<'_> {
                 tokio::select! {
                     status = &mut finish => break status.ok(),
                     signal = signals.next() => forward(pid, signal),
-                    () = tokio::time::sleep(TELL), if self.limits.is_some() => {}
+                    () = tokio::time::sleep(UPDATE_EVERY), if self.limits.is_some() => {}
                 }
             }
         };
         // The watchdog has reported how the program ended. If it was killed, it has not, and the program died with
         // it.
-        let said = tokio::time::timeout(TELL, told.next_line()).await;
-        let said = said.ok().and_then(Result::ok).flatten();
-        let end = said.as_deref().and_then(End::read);
+        let last_line = tokio::time::timeout(UPDATE_EVERY, lines.next_line()).await;
+        let last_line = last_line.ok().and_then(Result::ok).flatten();
+        let end = last_line.as_deref().and_then(End::read);
         let signal = status.and_then(|status| status.signal()).unwrap_or(9);
         Ok((end.unwrap_or(End::Killed(signal)), recording))
     }
 }
 
 /// How often the watchdog gets a new time until which the program may work.
-const TELL: Duration = Duration::from_millis(20);
+const UPDATE_EVERY: Duration = Duration::from_millis(20);
 
 /// The words of a shell command.
 pub(crate) fn shell(command: &str) -> Vec<OsString> {

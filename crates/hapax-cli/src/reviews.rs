@@ -7,7 +7,7 @@ use hapax_server::wire;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::args::pipeline::{Decided, Opened, Reviews};
+use crate::args::pipeline::{DecideReview, OpenReview, Reviews};
 use crate::exit::{Exit, Failed};
 use crate::output::{self, ago};
 
@@ -48,26 +48,24 @@ async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result
     Ok(Exit::Done)
 }
 
-async fn open(global: &Global, opened: &Opened) -> Result<Exit, Failed> {
-    let (key, note) = (output::key(&opened.operation)?, opened.by.note.trim());
+async fn open(global: &Global, args: &OpenReview) -> Result<Exit, Failed> {
+    let (key, note) = (output::key(&args.operation)?, args.by.note.trim());
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
     let pipeline = Pipeline::new(hapax.clone());
-    let asked = review::escalate(&pipeline, key, (&opened.by.by, note)).await?;
+    let escalated = review::escalate(&pipeline, key, (&args.by.by, note)).await?;
     hapax.close().await?;
-    let Some((review, standing)) = asked else {
+    let Some((review, status)) = escalated else {
         return Err(Failed::usage(format!("no operation of the key {key} was ever begun"))
             .next("See: hapax journal list"));
     };
-    if standing == ReviewStatus::Rejected {
-        let what = format!("a reviewer rejected it: {review}");
-        return Err(Failed::new(Exit::Conflict, what).next("See: hapax reviews list --all"));
+    if status == ReviewStatus::Rejected {
+        let message = format!("a reviewer rejected it: {review}");
+        return Err(Failed::new(Exit::Conflict, message).next("See: hapax reviews list --all"));
     }
     match global.json {
-        true => {
-            output::json(&json!({ "review": review.to_string(), "standing": standing.as_str() }))
-        }
-        false => output::print(&format!("asked: {review}")),
+        true => output::json(&json!({ "review": review.to_string(), "standing": status.as_str() })),
+        false => output::print(&format!("opened: {review}")),
     }
     Ok(Exit::Done)
 }
@@ -75,13 +73,13 @@ async fn open(global: &Global, opened: &Opened) -> Result<Exit, Failed> {
 async fn decide(
     global: &Global,
     hapax: &Hapax,
-    decided: &Decided,
+    args: &DecideReview,
     approve: bool,
 ) -> Result<Exit, Failed> {
-    let key = output::key(&decided.review)?;
+    let key = output::key(&args.review)?;
     let unknown = || Failed::usage("there is no such review").next("See: hapax reviews list --all");
     let effect = hapax.show(key).await?.ok_or_else(unknown)?;
-    let by = (decided.by.by.as_str(), decided.by.note.as_str());
+    let by = (args.by.by.as_str(), args.by.note.as_str());
     match review::decide(&Pipeline::new(hapax.clone()), key, effect.attempt, approve, by).await? {
         Judged::Decided(_) => {
             let word = if approve { "approved" } else { "rejected" };

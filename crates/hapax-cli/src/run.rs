@@ -30,7 +30,7 @@ pub(crate) async fn main(global: &Global, run: &Run) -> Result<Exit, Failed> {
         ));
     }
     if run.reconcile.is_some() && run.safety != args::Safety::Reconcilable {
-        return Err(Failed::usage("--reconcile is asked only with --safety reconcilable"));
+        return Err(Failed::usage("--reconcile needs --safety reconcilable"));
     }
     let hapax = output::builder(global)
         .lease(run.lease)
@@ -97,7 +97,7 @@ pub(crate) fn terms(
         }
     });
     if let Some(command) = run.reconcile.clone() {
-        effect = effect.reconcile(move |sought| look(command.clone(), key, sought));
+        effect = effect.reconcile(move |request| look(command.clone(), key, request));
     }
     if let Some(bound) = bound {
         effect = effect.in_epoch(bound);
@@ -124,13 +124,14 @@ async fn perform(
     claim: &Claim,
     ended: &Cell<Option<RunFailure>>,
 ) -> Result<Outcome, Failure> {
-    let told = tempfile::NamedTempFile::new();
-    let told = told.map_err(|error| Failure::not_done(format!("no file for events: {error}")))?;
+    let events_file = tempfile::NamedTempFile::new();
+    let events_file =
+        events_file.map_err(|error| Failure::not_done(format!("no file for events: {error}")))?;
     let environment: Vec<_> = [
         ("HAPAX_KEY", claim.key().to_string()),
         ("HAPAX_ATTEMPT", claim.attempt().to_string()),
         ("HAPAX_FENCE", claim.fence().to_string()),
-        ("HAPAX_EVENTS", told.path().to_string_lossy().into_owned()),
+        ("HAPAX_EVENTS", events_file.path().to_string_lossy().into_owned()),
     ]
     .into_iter()
     .chain(run.epoch.clone().map(|epoch| ("HAPAX_EPOCH", epoch)))
@@ -161,7 +162,7 @@ async fn perform(
         }
     }
     // The program is done, and its events cannot be recorded.
-    for event in events::read(&told).map_err(Failure::ambiguous)? {
+    for event in events::read(&events_file).map_err(Failure::ambiguous)? {
         claim.emit(event)?;
     }
     Ok(recording.outcome())
@@ -198,11 +199,11 @@ pub(crate) async fn undo(command: Vec<u8>) -> Result<(), Failure> {
 }
 
 /// Asks the reconciler whether an attempt happened.
-async fn look(command: String, key: hapax::Key, sought: hapax::LookupRequest) -> Finding {
+async fn look(command: String, key: hapax::Key, request: hapax::LookupRequest) -> Finding {
     let environment = [
         ("HAPAX_KEY", key.to_string()),
-        ("HAPAX_ATTEMPT", sought.attempt.to_string()),
-        ("HAPAX_FENCE", sought.fence.to_string()),
+        ("HAPAX_ATTEMPT", request.attempt.to_string()),
+        ("HAPAX_FENCE", request.fence.to_string()),
     ];
     let words = shell(&command);
     let program = Program { words: &words, environment: &environment, show: false, limits: None };
@@ -272,9 +273,9 @@ pub(crate) async fn roll_back(
     match Pipeline::new(hapax.clone()).roll_back(key, blocked.attempt).await {
         Ok(_) => Ok(()),
         Err(error) => {
-            let what = format!("{}; the rollback failed too: {error}", blocked.reason);
+            let message = format!("{}; the rollback failed too: {error}", blocked.reason);
             let next = "It stays partial. Run the same command again to roll back and retry.";
-            Err(Failed::new(Exit::Look, what).next(next))
+            Err(Failed::new(Exit::Look, message).next(next))
         }
     }
 }

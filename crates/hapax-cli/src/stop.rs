@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::exit::{Exit, Failed};
 
 /// Returns once a signal asks to stop: Ctrl-C, or SIGTERM. Listens from now on.
-pub(crate) fn told() -> Result<impl Future<Output = ()>, Failed> {
+pub(crate) fn requested() -> Result<impl Future<Output = ()>, Failed> {
     let listen = |kind| {
         signal(kind).map_err(|error| Failed::new(Exit::Unreachable, format!("no signals: {error}")))
     };

@@ -1,6 +1,6 @@
 //! `hapax token`: tokens, which let clients in where the ledger is served.
 
-use hapax::{Hapax, Role, Secret, Token as Kept};
+use hapax::{Hapax, Role, Secret, Token as StoredToken};
 use hapax_server::wire::time;
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ async fn list(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
         output::print("No tokens. Make one: hapax token create --role operator");
         return Ok(Exit::Done);
     }
-    let row = |token: &Kept| {
+    let row = |token: &StoredToken| {
         vec![
             token.id.to_string(),
             token.role.to_string(),
@@ -81,11 +81,11 @@ async fn list(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
     Ok(Exit::Done)
 }
 
-fn place(token: &Kept) -> String {
+fn place(token: &StoredToken) -> String {
     token.namespace.as_ref().map_or_else(|| "every namespace".into(), ToString::to_string)
 }
 
-fn document(token: &Kept) -> Value {
+fn document(token: &StoredToken) -> Value {
     json!({
         "token": token.id.to_string(),
         "role": token.role.as_str(),

@@ -67,7 +67,7 @@ fn run(socket: PathBuf) -> std::io::Result<u8> {
     let mut from_parent = BufReader::new(to_parent.try_clone()?);
     let mut line = String::new();
     from_parent.read_line(&mut line)?;
-    let until = told(&line).ok_or_else(|| {
+    let until = parse_until(&line).ok_or_else(|| {
         std::io::Error::other("hapax run did not say how long the program may work")
     })?;
     // Orphans of the program become children of the watchdog, and are found.
@@ -84,8 +84,8 @@ fn run(socket: PathBuf) -> std::io::Result<u8> {
     let _ = setpgid(None, None);
     writeln!(to_parent, "pid {}", program.id())?;
     let until_ms = Arc::new(Mutex::new(Some(until)));
-    let heard = until_ms.clone();
-    std::thread::spawn(move || listen(from_parent, &heard));
+    let work_until = until_ms.clone();
+    std::thread::spawn(move || listen(from_parent, &work_until));
     loop {
         if let Some(status) = program.try_wait()? {
             let end = match status.code() {
@@ -93,7 +93,7 @@ fn run(socket: PathBuf) -> std::io::Result<u8> {
                 None => End::Killed(status.signal().unwrap_or_default()),
             };
             drop(lease);
-            let _ = writeln!(to_parent, "{}", end.told());
+            let _ = writeln!(to_parent, "{}", end.report());
             return Ok(end.code());
         }
         let until = *until_ms.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -120,7 +120,7 @@ fn listen(mut lines: BufReader<UnixStream>, until_ms: &Mutex<Option<u64>>) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => return set(None),
             Ok(_) => {
-                if let Some(until) = told(&line) {
+                if let Some(until) = parse_until(&line) {
                     set(Some(until));
                 }
             }
@@ -128,7 +128,7 @@ fn listen(mut lines: BufReader<UnixStream>, until_ms: &Mutex<Option<u64>>) {
     }
 }
 
-fn told(line: &str) -> Option<u64> {
+fn parse_until(line: &str) -> Option<u64> {
     line.trim().strip_prefix("until ")?.parse().ok()
 }
 

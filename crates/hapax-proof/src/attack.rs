@@ -47,7 +47,7 @@ const SETTLING_MS: u64 = 2_000;
 /// How many callers there are at a time.
 const CALLERS: u64 = 8;
 /// How long a caller may take before it is killed.
-const PATIENCE: Duration = Duration::from_secs(45);
+const CALLER_TIMEOUT: Duration = Duration::from_secs(45);
 /// How far back a caller goes for a key that was not done yet.
 const OPEN: u64 = 600;
 
@@ -143,14 +143,14 @@ struct Attack {
 struct Progress {
     /// The number of the next key.
     front: u64,
-    /// The keys whose outcome no caller was told yet.
+    /// The keys whose outcome no caller has received yet.
     open: BTreeSet<u64>,
     /// The callers at work, by process id, and their keys.
     live: HashMap<u32, u64>,
     /// When the last caller of a key ended.
     ended: HashMap<u64, Instant>,
     /// The callers that did the work, as outcomes named them.
-    told: BTreeMap<u64, Vec<u64>>,
+    authors: BTreeMap<u64, Vec<u64>>,
     /// How often an operator may have reset a key.
     resets: BTreeMap<u64, u64>,
     /// How callers ended, by their exit code.
@@ -307,7 +307,7 @@ impl Attack {
             if dice.random_bool(0.3) {
                 command.args(["--wait", "4s"]);
             }
-            act.tell(&mut command);
+            act.set_environment(&mut command);
             command.arg("--").args(act.words("act"));
             return command;
         }
@@ -333,7 +333,7 @@ impl Attack {
         command
     }
 
-    /// Waits until a caller has ended, and records the outcome that it was told.
+    /// Waits until a caller has ended, and records the outcome that it received.
     fn wait_for(&self, n: u64, mut child: Child) {
         let pid = child.id();
         self.progress().live.insert(pid, n);
@@ -348,7 +348,7 @@ impl Attack {
                         .code()
                         .map_or("was killed".into(), |code| format!("exited {code}"));
                 }
-                if start.elapsed() > PATIENCE {
+                if start.elapsed() > CALLER_TIMEOUT {
                     progress.live.remove(&pid);
                     let _ = child.kill();
                     break "took too long, and was killed".into();
@@ -364,7 +364,7 @@ impl Attack {
             progress.open.remove(&n);
             // An outcome without an author was decided by an operator.
             let by = author_in(&text);
-            progress.told.entry(n).or_default().extend(by);
+            progress.authors.entry(n).or_default().extend(by);
         }
         *progress.exits.entry(format!("{:?} {how}", self.kind(n))).or_default() += 1;
     }

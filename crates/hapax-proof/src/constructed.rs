@@ -78,8 +78,8 @@ pub fn restores(times: u64, report: &mut Report) {
                     tokio::spawn(async move { run(&hapax, key(n), &executed).await })
                 });
                 for one in [a, b] {
-                    let told = one.await.expect("no panic");
-                    report.expect(told.is_ok(), || format!("key {n}: {told:?}"));
+                    let result = one.await.expect("no panic");
+                    report.expect(result.is_ok(), || format!("key {n}: {result:?}"));
                 }
                 let executed = executed.load(Ordering::SeqCst);
                 report.count("keys claimed by both after a restore", 1);
@@ -93,10 +93,11 @@ pub fn restores(times: u64, report: &mut Report) {
         let number = |sql: &str| -> i64 { db.query_row(sql, [], |row| row.get(0)).expect(sql) };
         let twice = number("SELECT count(*) - count(DISTINCT hex(key) || namespace) FROM effect");
         report.expect(twice == 0, || format!("{twice} keys have a second row"));
-        let astray =
+        let misplaced =
             "SELECT count(*) FROM effect WHERE namespace NOT IN (SELECT id FROM namespace)";
-        let astray = number(astray) + i64::from(number("SELECT count(*) FROM namespace") != 3);
-        report.expect(astray == 0, || {
+        let misplaced =
+            number(misplaced) + i64::from(number("SELECT count(*) FROM namespace") != 3);
+        report.expect(misplaced == 0, || {
             "an effect is in a namespace that it was not claimed in".into()
         });
     }
@@ -136,14 +137,14 @@ pub fn overtaken(times: u64, report: &mut Report) {
             let at_work = tokio::spawn(second.0);
             second.1.notified().await;
             first.2.notify_one();
-            let told = overtaken.await.expect("no panic");
+            let result = overtaken.await.expect("no panic");
             report.count("holders that were overtaken without knowing", 1);
-            report.expect(matches!(told, Err(Error::Fenced(_))), || {
-                format!("an overtaken holder was told {told:?}")
+            report.expect(matches!(result, Err(Error::Fenced(_))), || {
+                format!("an overtaken holder got {result:?}")
             });
             second.2.notify_one();
-            let told = at_work.await.expect("no panic");
-            report.expect(told.is_ok(), || format!("the attempt that counts was told {told:?}"));
+            let result = at_work.await.expect("no panic");
+            report.expect(result.is_ok(), || format!("the attempt that counts got {result:?}"));
         });
     }
 }
@@ -255,12 +256,14 @@ pub fn orphans(times: u64, report: &mut Report) {
             run(&hapax, key(0), &none).await.expect("done");
             standby("absent");
             let claim = hapax.effect(key(1)).safety(Safety::Opaque).wait(Duration::from_secs(1));
-            let told = tokio::time::timeout(
+            let result = tokio::time::timeout(
                 Duration::from_secs(120),
                 claim.run(|_| async { Ok::<_, Failure>("not acknowledged") }),
             );
-            let told = told.await;
-            report.expect(!matches!(told, Ok(Ok(_))), || "it was told without a standby".into());
+            let result = result.await;
+            report.expect(!matches!(result, Ok(Ok(_))), || {
+                "a commit was acknowledged without a standby".into()
+            });
             report.count("claims whose commit outlived their caller", 1);
             // Every layer gives up its command in flight, and then the commit becomes visible.
             tokio::time::sleep(Duration::from_secs(12)).await;

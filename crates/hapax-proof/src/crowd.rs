@@ -41,9 +41,9 @@ pub fn crowd(keys: u64, report: &mut Report) {
                 report.count("callers", 1);
                 match result {
                     Ok(done) if done.body() == Some(payload.as_bytes()) => {}
-                    Ok(_) => {
-                        report.violation(format!("key {n}: told the outcome of another payload"))
-                    }
+                    Ok(_) => report.violation(format!(
+                        "key {n}: answered with the outcome of another payload"
+                    )),
                     Err(Error::Conflict { .. }) => {
                         report.count("callers answered with the conflict", 1)
                     }

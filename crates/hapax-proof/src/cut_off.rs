@@ -70,7 +70,7 @@ fn charge_twice(
         command.args(["run", "-k", "charge", "--safety", "reconcilable", "--settling", "1s"]);
         command.args(["--lease", "1s", "--wait", "30s", "--reconcile"]);
         command.arg(act.words("look").join(" ")).arg("--").args(act.words("act"));
-        act.tell(&mut command);
+        act.set_environment(&mut command);
         command
     };
     let mut holder = run(first, &act).spawn().expect("hapax starts");

@@ -175,7 +175,7 @@ pub fn failing_syncs(syncs: u64, report: &mut Report) {
         field.verify(report);
     }
     let stopped = report.figure("calls answered with HX0104");
-    report.expect(stopped > 0, || "vacuous: no caller was told that the disk failed".into());
+    report.expect(stopped > 0, || "vacuous: no call was answered with HX0104".into());
 }
 
 /// Fills the disk of a ledger while workers write, then makes room, this often.
@@ -185,8 +185,8 @@ pub fn full_disks(times: u64, report: &mut Report) {
             return report.skip(format!("full disks need root and tmpfs: {why}"));
         }
     }
-    let told = report.figure("calls answered with HX0102");
-    report.expect(told > 0, || "vacuous: no caller was told that the disk is full".into());
+    let refused = report.figure("calls answered with HX0102");
+    report.expect(refused > 0, || "vacuous: no call was answered with HX0102".into());
 }
 
 fn full_disk(report: &mut Report) -> Result<(), String> {
@@ -198,7 +198,7 @@ fn full_disk(report: &mut Report) -> Result<(), String> {
     let _mounted = Mounted(&mount);
     let field = Field::at(mount.join("hapax.db").to_string_lossy());
     let mut worker = field.worker(0..3_000, &[]);
-    // Until callers are told that the disk is full.
+    // Until a call is answered with "the disk is full".
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while !worker.wrote("HX0102") && !worker.has_ended() && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));

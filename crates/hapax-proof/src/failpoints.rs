@@ -56,8 +56,8 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
         each.retain(|(point, action)| writes(*point) && *action == planted);
     }
     let runs: Vec<(u64, (Point, &str))> =
-        (0..times).flat_map(|time| each.iter().map(move |what| (time, *what))).collect();
-    let tried = Tried::default();
+        (0..times).flat_map(|time| each.iter().map(move |fault| (time, *fault))).collect();
+    let tried = Results::default();
     for some in runs.chunks(if postgres.is_some() { DATABASE } else { runs.len() }) {
         let keys = room();
         let signing_key = keys.path().join("signing-key");
@@ -70,8 +70,8 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
         std::thread::scope(|scope| {
             for _ in 0..AT_ONCE {
                 scope.spawn(|| {
-                    while let Some((time, what)) = some.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        tried.one(shared(), database.is_none(), *time, *what, bug);
+                    while let Some((time, fault)) = some.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        tried.one(shared(), database.is_none(), *time, *fault, bug);
                     }
                 });
             }
@@ -96,7 +96,7 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
 
 /// The results so far.
 #[derive(Default)]
-struct Tried {
+struct Results {
     found: Mutex<Report>,
     fired: Mutex<BTreeMap<(&'static str, &'static str), Fired>>,
 }
@@ -109,7 +109,7 @@ struct Fired {
     too_late: Option<u64>,
 }
 
-impl Tried {
+impl Results {
     /// One run, at the next pass that a worker is known to reach.
     fn one(
         &self,

@@ -135,7 +135,7 @@ impl Field {
         last.ends(Duration::from_secs(300));
     }
 
-    /// Compares the executions, the outcomes that callers were told, and the ledger.
+    /// Compares the executions, the acknowledged outcomes, and the ledger.
     pub fn judge(&self, keys: Range<u64>, report: &mut Report) {
         let executed = self.executed();
         let effects = match blocking(self.effects(keys.clone())) {
@@ -153,7 +153,7 @@ impl Field {
         }
     }
 
-    /// Compares the outcomes that callers were told, or could have been told, with the targets.
+    /// Compares acknowledged and possible outcomes with the targets.
     fn compare(
         &self,
         executed: &HashMap<u64, Vec<u64>>,
@@ -161,22 +161,22 @@ impl Field {
         report: &mut Report,
     ) {
         // Only the key counts here, not the caller that executed it.
-        let told = |call: &&Call| call.told.is_some();
+        let answered = |call: &&Call| call.reply.is_some();
         let of = |key: &u64| (*key, 0);
-        let promised = calls.iter().filter(|(_, calls)| calls.iter().any(|call| told(&call)));
+        let promised = calls.iter().filter(|(_, calls)| calls.iter().any(|call| answered(&call)));
         let promised: Vec<_> = promised.map(|(key, _)| of(key)).collect();
         let begun = calls.iter().filter(|(_, calls)| calls.iter().any(|call| call.offered));
         let begun: Vec<_> = begun.map(|(key, _)| of(key)).collect();
         let arrived = executed.iter().flat_map(|(key, by)| by.iter().map(move |_| of(key)));
         let arrived: Vec<_> = arrived.collect();
         let Difference { lost, duplicate, unexpected, .. } = compare(&promised, &begun, &arrived);
-        for (count, what) in [
+        for (count, figure) in [
             (lost, "acknowledged and lost"),
             (duplicate, "executed more than once"),
             (unexpected, "executed without an attempt"),
         ] {
-            report.count(what, count);
-            report.expect(count == 0, || format!("{count} {what}"));
+            report.count(figure, count);
+            report.expect(count == 0, || format!("{count} {figure}"));
         }
     }
 
@@ -263,12 +263,12 @@ impl Field {
                     format!("entry {} grants what the journal says is running", entry.id)
                 });
             }
-            for (event, what) in [
+            for (event, figure) in [
                 (Event::Expired, "claims whose holder was declared dead"),
                 (Event::Contradicted, "stale successes that were journalled and not believed"),
             ] {
                 let seen = entries.iter().filter(|entry| entry.event == event).count();
-                report.count(what, seen as u64);
+                report.count(figure, seen as u64);
             }
         }
         for found in hapax.list(&[], 10_000_000).await? {
@@ -293,7 +293,7 @@ impl Field {
             let log = self.directory.path().join(format!("log-{nth}"));
             for call in read_log(&log) {
                 report.count("calls", 1);
-                if let Some((_, Reply::Outcome(_))) = call.told {
+                if let Some((_, Reply::Outcome(_))) = call.reply {
                     report.count("calls answered with an outcome", 1);
                 }
                 if let Some(code) = &call.failed {
@@ -349,7 +349,7 @@ struct Call {
     id: u64,
     began: u64,
     offered: bool,
-    told: Option<(u64, Reply)>,
+    reply: Option<(u64, Reply)>,
     failed: Option<String>,
 }
 
@@ -367,13 +367,13 @@ fn read_log(path: &Path) -> Vec<Call> {
         if *verb == "began" {
             places.insert(id, calls.len());
             let key = number(3).expect("a key");
-            calls.push(Call { key, id, began: at, offered: false, told: None, failed: None });
+            calls.push(Call { key, id, began: at, offered: false, reply: None, failed: None });
             continue;
         }
         let Some(call) = places.get(&id).and_then(|place| calls.get_mut(*place)) else { continue };
         match *verb {
             "offered" => call.offered = true,
-            "told" => call.told = number(3).map(|by| (at, Reply::Outcome(by))),
+            "answered" => call.reply = number(3).map(|by| (at, Reply::Outcome(by))),
             "failed" => call.failed = words.get(3).map(|code| (*code).to_owned()),
             _ => {}
         }
@@ -389,7 +389,7 @@ fn judge_key(
     report: &mut Report,
 ) {
     let kind = Kind::of(n);
-    let wrong = |what: String| format!("key {n}, {kind:?}: {what}");
+    let wrong = |violation: String| format!("key {n}, {kind:?}: {violation}");
     report.count("keys judged", 1);
     report.count("effects executed", executed.len() as u64);
     report.expect(executed.len() <= 1, || wrong(format!("executed {} times", executed.len())));
@@ -398,10 +398,10 @@ fn judge_key(
         Some(State::Succeeded(outcome)) => author(outcome),
         _ => None,
     };
-    let acknowledged = calls.iter().any(|call| call.told.is_some());
+    let acknowledged = calls.iter().any(|call| call.reply.is_some());
     report.count("keys with an acknowledged outcome", u64::from(acknowledged));
     for call in calls {
-        if let Some((_, Reply::Outcome(by))) = call.told {
+        if let Some((_, Reply::Outcome(by))) = call.reply {
             report.count("outcomes acknowledged", 1);
             report.expect(recorded == Some(by), || {
                 wrong(format!("acknowledged as done by {by}, and now: {state:?}"))
@@ -415,7 +415,7 @@ fn judge_key(
     } else if !executed.is_empty() {
         let name = effect.map(|effect| effect.state.name());
         let shown = matches!(name, Some(StateName::Unknown | StateName::Indeterminate))
-            // The target takes a late first arrival, and tells the next caller that asks.
+            // The target takes a late first arrival, and answers the next caller with it.
             || (kind == Kind::Keyed && name == Some(StateName::Failed));
         report.count("unknown outcomes, shown as needing attention", 1);
         report.expect(shown, || wrong(format!("executed, and now: {state:?}")));
@@ -423,9 +423,9 @@ fn judge_key(
     let running = state.is_some_and(|state| matches!(state, State::Running { .. }));
     report.expect(!running, || wrong("still running when everybody is gone".into()));
     let mut history = History::default();
-    for call in calls.iter().filter(|call| call.offered || call.told.is_some()) {
-        let asked = Request::Run { payload: 0, offer: call.offered.then_some(call.id) };
-        history.call(call.began, asked, call.told.clone());
+    for call in calls.iter().filter(|call| call.offered || call.reply.is_some()) {
+        let request = Request::Run { payload: 0, offer: call.offered.then_some(call.id) };
+        history.call(call.began, request, call.reply.clone());
     }
     report.count("histories checked", 1);
     report.expect(history.is_linearizable(), || {
@@ -439,9 +439,9 @@ impl Running {
         self.has_written(" offered ", 1)
     }
 
-    /// Waits until this many of its calls were told an outcome. `false` if it ended before.
-    pub fn has_told(&mut self, outcomes: usize) -> bool {
-        self.has_written(" told ", outcomes)
+    /// Waits until this many of its calls were answered with an outcome. `false` if it ended before.
+    pub fn has_answered(&mut self, outcomes: usize) -> bool {
+        self.has_written(" answered ", outcomes)
     }
 
     /// Waits until it has written a word this many times. `false` if it ended before.

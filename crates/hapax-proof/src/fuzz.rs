@@ -83,8 +83,10 @@ fn json(dice: &mut SmallRng, depth: u32) -> String {
 }
 
 fn word(dice: &mut SmallRng) -> String {
-    let letters = ["a", "é", "\u{1f600}", "\\n", "\\u0041", "\\\"", "z", " ", "\u{e000}"];
-    (0..dice.random_range(0..5)).map(|_| letters[dice.random_range(0..letters.len())]).collect()
+    let characters = ["a", "é", "\u{1f600}", "\\n", "\\u0041", "\\\"", "z", " ", "\u{e000}"];
+    (0..dice.random_range(0..5))
+        .map(|_| characters[dice.random_range(0..characters.len())])
+        .collect()
 }
 
 /// Canonical JSON: a document has one canonical text, and that text reads back as the same.

@@ -42,8 +42,8 @@ impl SequentialSpec for Register {
     type Op = Request;
     type Ret = Reply;
 
-    fn invoke(&mut self, asked: &Request) -> Reply {
-        match (asked, self.0) {
+    fn invoke(&mut self, request: &Request) -> Reply {
+        match (request, self.0) {
             (Request::Reset, _) => {
                 self.0 = None;
                 Reply::Forgotten
@@ -71,8 +71,8 @@ type Call = (u64, Request, Option<(u64, Reply)>);
 
 impl History {
     /// Adds a call. One without an answer may have taken effect at any time after it began.
-    pub fn call(&mut self, began: u64, asked: Request, told: Option<(u64, Reply)>) {
-        self.calls.push((began, asked, told));
+    pub fn call(&mut self, began: u64, request: Request, reply: Option<(u64, Reply)>) {
+        self.calls.push((began, request, reply));
     }
 
     /// The number of calls.
@@ -89,17 +89,17 @@ impl History {
     pub fn is_linearizable(&self) -> bool {
         // At the same moment, beginnings come before ends: such calls overlap.
         let mut moments: BTreeMap<(u64, bool, usize), Step<'_>> = BTreeMap::new();
-        for (nth, (began, asked, told)) in self.calls.iter().enumerate() {
-            moments.insert((*began, false, nth), Step::Begin(asked));
-            if let Some((ended, told)) = told {
-                moments.insert((*ended, true, nth), Step::End(told));
+        for (nth, (began, request, reply)) in self.calls.iter().enumerate() {
+            moments.insert((*began, false, nth), Step::Begin(request));
+            if let Some((ended, reply)) = reply {
+                moments.insert((*ended, true, nth), Step::End(reply));
             }
         }
         let mut tester = LinearizabilityTester::new(Register::default());
         for ((_, _, nth), step) in moments {
             let noted = match step {
-                Step::Begin(asked) => tester.on_invoke(nth, asked.clone()).map(|_| ()),
-                Step::End(told) => tester.on_return(nth, told.clone()).map(|_| ()),
+                Step::Begin(request) => tester.on_invoke(nth, request.clone()).map(|_| ()),
+                Step::End(reply) => tester.on_return(nth, reply.clone()).map(|_| ()),
             };
             if noted.is_err() {
                 return false;
@@ -133,7 +133,7 @@ mod tests {
             (1, run(None), Some((6, Reply::Outcome(1)))),
             (7, run(None), Some((8, Reply::Outcome(1)))),
         ]));
-        // The holder was never answered, and a later caller is told its outcome.
+        // The holder was never answered, and a later caller gets its outcome.
         assert!(history(&[(0, run(Some(1)), None), (3, run(None), Some((4, Reply::Outcome(1)))),]));
     }
 

@@ -46,8 +46,8 @@ const ALL: usize = 10_000;
 struct Nowhere;
 
 impl Sink for Nowhere {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
-        (0..letters.len()).for_each(|nth| told.delivered(nth));
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
+        (0..deliveries.len()).for_each(|nth| acks.delivered(nth));
     }
 }
 
@@ -57,7 +57,7 @@ async fn open(ledger: &str, signing_key: &Path) -> Result<Hapax, hapax::Error> {
 }
 
 /// Projects all pending events.
-async fn tell(hapax: &Hapax) -> Result<(), hapax_pipeline::Error> {
+async fn project(hapax: &Hapax) -> Result<(), hapax_pipeline::Error> {
     let mut projector = Projector::new(hapax)?;
     while projector.pass().await?.behind > 0 {}
     Ok(())
@@ -76,7 +76,7 @@ pub fn work(orders: &Orders) -> Result<(), String> {
             }
             Ok(())
         });
-        tell(&hapax).await.map_err(|error| error.to_string())
+        project(&hapax).await.map_err(|error| error.to_string())
     })
 }
 
@@ -89,7 +89,7 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
         Some(server) => server.database("lineage"),
         None => directory.path().join("hapax.db").to_string_lossy().into_owned(),
     };
-    let told = blocking(async {
+    let result = blocking(async {
         let hapax = open(&ledger, &signing_key).await?;
         let outbox = Outbox::new().sink("nowhere", Nowhere)?;
         hapax.configure(&outbox.route(projector::EVENT, "*", &["nowhere"])?).await?;
@@ -97,7 +97,7 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
             for at in 1..=MOST {
                 operate(&hapax, &format!("v{time}.{at}"), at.is_multiple_of(3)).await?;
                 let at_which = kill(&ledger, &signing_key, at);
-                tell(&hapax).await?;
+                project(&hapax).await?;
                 compare(&hapax, at_which.as_deref().unwrap_or("the end"), report).await?;
                 let Some(point) = at_which else {
                     report.count("processes that finished", 1);
@@ -108,12 +108,12 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
         }
         Ok::<_, WorkError>(())
     });
-    if let Err(trouble) = told {
-        report.violation(format!("{trouble:?}"));
+    if let Err(error) = result {
+        report.violation(format!("{error:?}"));
     }
     // The end of a batch, its events and the cursor: three commits, each with failpoints around it.
     report.at_least("processes that finished", times);
-    let killed = |(what, count): &(String, u64)| what.contains("killed").then_some(*count);
+    let killed = |(figure, count): &(String, u64)| figure.contains("killed").then_some(*count);
     let kills: u64 = report.figures.iter().filter_map(killed).sum();
     report.expect(kills >= 12 * times, || format!("vacuous: {kills} kills"));
 }
@@ -121,9 +121,9 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
 /// Runs one more operation, and seals its entries.
 async fn operate(hapax: &Hapax, version: &str, fails: bool) -> Result<(), WorkError> {
     let pipeline = Pipeline::new(hapax.clone());
-    let asked = pipeline.operation(operation("levels", version));
-    let asked = asked.with(|effect| effect.safety(Safety::Transactional));
-    let done = asked.run(|_| async move {
+    let builder = pipeline.operation(operation("levels", version));
+    let builder = builder.with(|effect| effect.safety(Safety::Transactional));
+    let done = builder.run(|_| async move {
         match fails {
             true => Err(WorkError::not_done("no")),
             false => Ok(WorkResult::new("done")),
@@ -149,7 +149,7 @@ async fn compare(hapax: &Hapax, place: &str, report: &mut Report) -> Result<(), 
     let filter = RecordFilter { limit: ALL, ..RecordFilter::default() };
     let mut records: Vec<_> = hapax.records(filter).await?.into_iter().map(|f| f.record).collect();
     records.sort_by_key(|record| record.seq);
-    let told: Vec<Moment> = records.iter().filter_map(projector::moment).collect();
+    let emitted: Vec<Moment> = records.iter().filter_map(projector::moment).collect();
     let (mut fold, mut from, mut expected) = (Fold::default(), 0, Vec::new());
     loop {
         let page = hapax.sealed(from, 1_000).await?;
@@ -159,8 +159,8 @@ async fn compare(hapax: &Hapax, place: &str, report: &mut Report) -> Result<(), 
             break;
         }
     }
-    report.expect(told == expected, || {
-        format!("{place}: {} moments told, {} in the journal", told.len(), expected.len())
+    report.expect(emitted == expected, || {
+        format!("{place}: {} moments emitted, {} in the journal", emitted.len(), expected.len())
     });
     Ok(())
 }

@@ -63,7 +63,7 @@ pub struct Protocol {
     pub crashes: u8,
     /// How often the time of a lease may run out while its holder lives.
     pub pauses: u8,
-    /// How often a reply may be lost, a caller give up, or a holder report that it cannot tell.
+    /// How often a reply may be lost, a caller give up, or a holder report an ambiguous outcome.
     pub doubts: u8,
     /// Whether attempts may follow from a client's key, so that one may be granted twice.
     pub derived: bool,
@@ -111,10 +111,12 @@ impl Model for Protocol {
                 (0..world.keys()).all(|key| world.executed(key).len() <= 1 + world.restores())
             }),
             Property::always("what callers were told is recorded", |_, world: &World| {
-                // An outcome that was told before a restore may be missing from the older copy.
+                // An outcome that a caller received before a restore may be missing from the older copy.
                 world.restores() > 0
                     || (0..world.keys()).all(|key| {
-                        world.told(key).all(|told| world.outcome(key).is_some_and(|by| by == told))
+                        world
+                            .received(key)
+                            .all(|received| world.outcome(key).is_some_and(|by| by == received))
                     })
             }),
             Property::always("no report of an overtaken grant is recorded", |_, world: &World| {
@@ -152,8 +154,8 @@ fn surfaced(protocol: &Protocol, world: &World) -> bool {
         || (0..world.keys()).all(|key| {
             let Some(effect) = world.effect(key) else { return world.executed(key).is_empty() };
             match &effect.state {
-                // A target that knows keys takes a late first arrival. Its sender is told that it was
-                // overtaken, which is journalled, and the target tells the next caller that asks.
+                // A target that knows keys takes a late first arrival. Its sender gets the error
+                // that it was overtaken, which is journalled; the target answers the next caller with it.
                 State::Failed(_) if protocol.target == Target::Keyed => true,
                 state => state.name() != StateName::Failed || world.executed(key).is_empty(),
             }
@@ -166,16 +168,16 @@ pub fn protocols(full: bool) -> Vec<(String, Protocol)> {
         [Target::Transactional, Target::Keyed, Target::Fenced, Target::Settling, Target::Opaque];
     let mut protocols = Vec::new();
     for target in targets {
-        let mut push = |what: Protocol| {
-            let Protocol { workers, keys, crashes, pauses, doubts, restores, .. } = what;
-            let lock = if what.locked { ", one lock" } else { "" };
-            let derived = if what.derived { ", attempts of clients" } else { "" };
+        let mut push = |protocol: Protocol| {
+            let Protocol { workers, keys, crashes, pauses, doubts, restores, .. } = protocol;
+            let lock = if protocol.locked { ", one lock" } else { "" };
+            let derived = if protocol.derived { ", attempts of clients" } else { "" };
             let restored = if restores > 0 { ", restored" } else { "" };
             let name = format!(
                 "{target:?}: {workers} workers, {keys} keys, {crashes} crashes, {pauses} pauses, \
                  {doubts} doubts{lock}{derived}{restored}"
             );
-            protocols.push((name, what));
+            protocols.push((name, protocol));
         };
         // A client's attempt is granted again after another one came in between.
         let pauses = if full { 2 } else { 1 };

@@ -77,7 +77,7 @@ pub fn server_kills(times: u64, report: &mut Report) {
         for worker in &mut running {
             // Some more each time, so that the end does not always come at the same moment.
             let outcomes = 16 + nth as usize % 32;
-            report.expect(worker.has_told(outcomes), || "a worker ended by itself".into());
+            report.expect(worker.has_answered(outcomes), || "a worker ended by itself".into());
         }
         if nth % 2 == 0 {
             server.kill();

@@ -1,8 +1,8 @@
 //! Operations on datasets whose process is killed around the claim and around the settle.
 //!
 //! ```text
-//!  ask ─▶ commit ─▶ told ─▶ begin ─▶ end ─▶ ask ─▶ commit ─▶ told
-//!  └────── the claim ─────────────┘ └────── the settle ─────────┘
+//!  ask ─▶ commit ─▶ reply ─▶ begin ─▶ end ─▶ ask ─▶ commit ─▶ reply
+//!  └────── the claim ──────────────┘ └────── the settle ──────────┘
 //! ```
 //!
 //! Nothing is done twice. If nothing can have happened, or all of it is recorded, the lock is free
@@ -36,7 +36,7 @@ use crate::worker::plant_named;
 /// The work of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// The judge executes everything, and cannot be asked.
+    /// The judge executes everything, and offers no lookup.
     Opaque,
     /// The same, and only half of it the first time.
     Partial,
@@ -77,11 +77,10 @@ const OWN_COMMIT: &str = "own.commit";
 const DO: u64 = 1;
 const UNDO: u64 = 2;
 
-/// The step that undoes what the judge did.
+/// The step that undoes the judge's execution.
 const STEP: &str = "tell the judge";
 
-/// The lease of all processes. Its renewals tell the database that it was not the database that
-/// stalled.
+/// The lease of all processes. Its renewals show that the database has not stalled.
 const LEASE: Duration = Duration::from_secs(6);
 
 /// By when a lock is free after the death of its holder: within a lease, plus the time that a busy
@@ -135,9 +134,9 @@ impl Operator {
             Kind::Opaque | Kind::Partial => Safety::Opaque,
         };
         let pipeline = self.pipeline(FREE);
-        let asked = pipeline.operation(operation(dataset, "v1"));
-        let asked = asked.with(|effect| effect.safety(safety).wait(FREE));
-        asked.run(|work| self.perform(kind, dataset, work)).await
+        let builder = pipeline.operation(operation(dataset, "v1"));
+        let builder = builder.with(|effect| effect.safety(safety).wait(FREE));
+        builder.run(|work| self.perform(kind, dataset, work)).await
     }
 
     async fn perform(
@@ -197,9 +196,9 @@ impl Operator {
         wait: Duration,
     ) -> Result<Finished, Error> {
         let pipeline = self.pipeline(wait);
-        let asked = pipeline.operation(operation(dataset, version));
-        let asked = asked.with(|effect| effect.safety(Safety::Transactional));
-        asked.run(|_| async { Ok::<_, WorkError>(WorkResult::new("nothing")) }).await
+        let builder = pipeline.operation(operation(dataset, version));
+        let builder = builder.with(|effect| effect.safety(Safety::Transactional));
+        builder.run(|_| async { Ok::<_, WorkError>(WorkResult::new("nothing")) }).await
     }
 
     /// How many rows there are of a dataset.
@@ -214,8 +213,8 @@ impl Operator {
     }
 }
 
-fn judged(port: u16, dataset: &str, what: u64) -> std::io::Result<()> {
-    Client::connect(port)?.execute(dataset, what, 0, Rule::Plain).map(drop)
+fn judged(port: u16, dataset: &str, mark: u64) -> std::io::Result<()> {
+    Client::connect(port)?.execute(dataset, mark, 0, Rule::Plain).map(drop)
 }
 
 /// Dies as by `kill -9`: nothing is flushed, closed or answered.
@@ -384,8 +383,8 @@ impl Field {
     /// Judges the state that a killed process leaves to later operations.
     async fn look(&self, killed: Killed) -> Report {
         let mut report = Report::default();
-        if let Err(trouble) = self.come_after(&killed, &mut report).await {
-            report.violation(format!("{}: {trouble:?}", killed.dataset));
+        if let Err(error) = self.come_after(&killed, &mut report).await {
+            report.violation(format!("{}: {error:?}", killed.dataset));
         }
         report
     }
@@ -428,7 +427,7 @@ impl Field {
         Ok(())
     }
 
-    /// A blocked operation is told the holder, and doctor names the holder with its lock.
+    /// The error of a blocked operation names the holder, and doctor names the holder with its lock.
     async fn is_shown(
         &self,
         key: Key,
@@ -436,18 +435,18 @@ impl Field {
         dataset: &str,
         report: &mut Report,
     ) -> Result<(), WorkError> {
-        let told = match other {
+        let names_holder = match other {
             Err(Error::Ledger(hapax::Error::Blocked(blocked))) => blocked.holder == Some(key),
             _ => false,
         };
-        report.expect(told, || format!("{dataset}: a waiting caller got: {other:?}"));
+        report.expect(names_holder, || format!("{dataset}: a waiting caller got: {other:?}"));
         let stuck = [StateName::Indeterminate, StateName::Partial];
         let shown = self.operator.hapax.list(&stuck, 1_000).await?;
         let shown = shown.iter().any(|found| found.name.key == key);
         report.expect(shown, || format!("{dataset}: it is not among what is stuck"));
         let doctor = self.operator.hapax.doctor().await?;
         let named =
-            |what: &str| what.starts_with(&key.to_string()) && what.contains("it holds lock_");
+            |text: &str| text.starts_with(&key.to_string()) && text.contains("it holds lock_");
         let named = doctor.findings.iter().any(|finding| named(&finding.what));
         report.expect(named, || format!("{dataset}: doctor does not name it with its lock"));
         Ok(())

@@ -62,21 +62,21 @@ impl Judge {
         Ok(Self(Mutex::new(BufReader::new(stream))))
     }
 
-    async fn deliver(&self, letters: &[Delivery], told: &Acks) -> std::io::Result<()> {
+    async fn deliver(&self, deliveries: &[Delivery], acks: &Acks) -> std::io::Result<()> {
         let mut stream = self.0.lock().await;
         let mut lines = String::new();
-        for letter in letters {
-            let (id, event) = (letter.record.id, &letter.record.event);
+        for delivery in deliveries {
+            let (id, event) = (delivery.record.id, &delivery.record.event);
             lines += &format!("do {id}/{} {} 0 plain\n", event.dataset, event.payload.as_str());
         }
         stream.write_all(lines.as_bytes()).await?;
         let mut answer = String::new();
-        for nth in 0..letters.len() {
+        for nth in 0..deliveries.len() {
             answer.clear();
             stream.read_line(&mut answer).await?;
             match answer.starts_with("found") {
-                true => told.delivered(nth),
-                false => told.refused(nth, "the judge did not take it", Retryability::Never),
+                true => acks.delivered(nth),
+                false => acks.refused(nth, "the judge did not take it", Retryability::Never),
             }
         }
         Ok(())
@@ -84,9 +84,9 @@ impl Judge {
 }
 
 impl Sink for Judge {
-    async fn send(&self, letters: &[Delivery], told: &Acks) {
+    async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
         // A delivery without an answer is tried again.
-        let _ = self.deliver(letters, told).await;
+        let _ = self.deliver(deliveries, acks).await;
     }
 }
 
@@ -331,8 +331,8 @@ pub fn outbox(
         report.expect(at_work, || format!("no process was ever {word}"));
         std::thread::sleep(Duration::from_micros(dice.random_range(0..100_000)));
         victims[nth].kill();
-        let what = if is_writer { "writers killed" } else { "dispatchers killed" };
-        report.count(what, 1);
+        let figure = if is_writer { "writers killed" } else { "dispatchers killed" };
+        report.count(figure, 1);
         match is_writer {
             true => writers[nth] = field.writer(),
             false => dispatchers[nth] = field.dispatcher(),
@@ -399,14 +399,14 @@ fn judge_field(field: &Field, report: &mut Report) {
     report.count("events committed", committed.len() as u64);
     report.count("streams", streams.len() as u64);
     report.count("sent again after a kill, and recognised by their ids", repeated);
-    for (count, what) in [
+    for (count, figure) in [
         (lost, "committed and lost"),
         (duplicate, "arrived twice under different ids"),
         (unexpected, "arrived without a delivery attempt"),
         (reordered, "arrived before an earlier one of their stream"),
     ] {
-        report.count(what, count);
-        report.expect(count == 0, || format!("{count} {what}"));
+        report.count(figure, count);
+        report.expect(count == 0, || format!("{count} {figure}"));
     }
     report.at_least("events committed", report.figure("writers killed") * EVENTS);
 }

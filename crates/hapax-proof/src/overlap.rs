@@ -86,13 +86,14 @@ pub fn work(orders: &Orders) -> Result<(), String> {
             let (pipeline, meeting) = (pipeline.clone(), meeting.clone());
             working.spawn(async move {
                 let (operation, part) = on.operation(nth);
-                let asked = pipeline.operation(operation);
-                let asked = match part {
-                    Some(part) => asked.part(part),
-                    None => asked,
+                let builder = pipeline.operation(operation);
+                let builder = match part {
+                    Some(part) => builder.part(part),
+                    None => builder,
                 };
-                let asked = asked.with(|effect| effect.safety(Safety::Transactional).wait(LONG));
-                asked.run(|_| occupy(port, on, nth, &meeting)).await.map(drop)
+                let builder =
+                    builder.with(|effect| effect.safety(Safety::Transactional).wait(LONG));
+                builder.run(|_| occupy(port, on, nth, &meeting)).await.map(drop)
             });
         }
         let done: Result<Vec<()>, _> = working.join_all().await.into_iter().collect();
@@ -117,29 +118,29 @@ impl Meeting {
 
 /// Reports the beginning to the judge, and then the end.
 async fn occupy(port: u16, on: On, nth: u64, meeting: &Meeting) -> Result<WorkResult, WorkError> {
-    tell(port, on, 2 * nth).await?;
+    execute(port, on, 2 * nth).await?;
     if on != On::One {
         meeting.attend().await?;
     }
-    tell(port, on, 2 * nth + 1).await?;
+    execute(port, on, 2 * nth + 1).await?;
     Ok(WorkResult::new("done"))
 }
 
-async fn tell(port: u16, on: On, what: u64) -> Result<(), WorkError> {
-    let told = tokio::task::spawn_blocking(move || {
-        Client::connect(port)?.execute(&on.name(), what, 0, Rule::Plain)
+async fn execute(port: u16, on: On, mark: u64) -> Result<(), WorkError> {
+    let executed = tokio::task::spawn_blocking(move || {
+        Client::connect(port)?.execute(&on.name(), mark, 0, Rule::Plain)
     });
-    told.await??;
+    executed.await??;
     Ok(())
 }
 
 /// The largest number of operations at work at once, from beginnings (even) and ends (odd) in order.
-fn most_at_once(told: &[u64]) -> usize {
+fn most_at_once(marks: &[u64]) -> usize {
     let (mut under_way, mut most) = (BTreeSet::new(), 0);
-    for what in told {
-        match what % 2 {
-            0 => under_way.insert(what / 2),
-            _ => under_way.remove(&(what / 2)),
+    for mark in marks {
+        match mark % 2 {
+            0 => under_way.insert(mark / 2),
+            _ => under_way.remove(&(mark / 2)),
         };
         most = most.max(under_way.len());
     }
@@ -175,17 +176,19 @@ pub fn overlap(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
                 let ended = child.wait().expect("it ends");
                 report.expect(ended.success(), || format!("{on:?}: a process {ended}"));
             }
-            let told = judge.executed().remove(&on.name()).unwrap_or_default();
+            let marks = judge.executed().remove(&on.name()).unwrap_or_default();
             let all = 2 * PROCESSES * EACH;
-            report.expect(told.len() as u64 == all, || format!("{on:?}: {} told", told.len()));
-            let most = most_at_once(&told);
+            report.expect(marks.len() as u64 == all, || {
+                format!("{on:?}: {} begins and ends", marks.len())
+            });
+            let most = most_at_once(&marks);
             match on {
                 On::One => report.expect(most == 1, || format!("{most} at once on one dataset")),
                 On::Many | On::Parts => {
                     report.expect(most > 1, || format!("{on:?}: vacuous: never two at once"));
                 }
             }
-            report.count(format!("operations on {}", on.name()), told.len() as u64 / 2);
+            report.count(format!("operations on {}", on.name()), marks.len() as u64 / 2);
         }
     }
 }

@@ -75,7 +75,9 @@ pub fn conclude(field: &Field, report: &mut Report) {
     field.verify(report);
     // The number of calls does not count: it says how long a server was away, and how slow the
     // machine is.
-    let (keys, told) = ("keys judged", "keys with an acknowledged outcome");
-    let (keys, told) = (report.figure(keys), report.figure(told));
-    report.expect(told * 2 >= keys, || format!("vacuous: {told} of {keys} keys have an outcome"));
+    let (keys, acknowledged) = ("keys judged", "keys with an acknowledged outcome");
+    let (keys, acknowledged) = (report.figure(keys), report.figure(acknowledged));
+    report.expect(acknowledged * 2 >= keys, || {
+        format!("vacuous: {acknowledged} of {keys} keys have an outcome")
+    });
 }

@@ -68,7 +68,7 @@ impl Act {
     }
 
     /// Sets the environment of a command that runs this program.
-    pub fn tell(&self, command: &mut Command) {
+    pub fn set_environment(&self, command: &mut Command) {
         command.env("HAPAX_PROOF_BY", self.by.to_string());
         command.env("HAPAX_PROOF_BEFORE_MS", self.before_ms.to_string());
         command.env("HAPAX_PROOF_AFTER_MS", self.after_ms.to_string());
@@ -84,11 +84,11 @@ pub fn act(act: &Act) -> Result<(), String> {
         File::create(started).map_err(|error| error.to_string())?;
     }
     std::thread::sleep(Duration::from_millis(act.before_ms));
-    let said = Client::connect(act.sink)
+    let answer = Client::connect(act.sink)
         .and_then(|mut sink| sink.execute(&act.key, act.by, fence()?, act.rule));
-    let said = said.map_err(|error| error.to_string())?;
+    let answer = answer.map_err(|error| error.to_string())?;
     std::thread::sleep(Duration::from_millis(act.after_ms));
-    match said {
+    match answer {
         Answer::Found(by) => {
             println!("{by}");
             Ok(())
@@ -99,15 +99,15 @@ pub fn act(act: &Act) -> Result<(), String> {
 
 /// Looks, as a reconciler, whether the effect was executed: the caller that did it, or `None`.
 pub fn look(act: &Act) -> Result<Option<u64>, String> {
-    let said =
+    let answer =
         Client::connect(act.sink).and_then(|mut sink| sink.look(&act.key, fence()? + 1, act.rule));
-    match said.map_err(|error| error.to_string())? {
+    match answer.map_err(|error| error.to_string())? {
         Answer::Found(by) => Ok(Some(by)),
         Answer::None | Answer::Refused => Ok(None),
     }
 }
 
-/// The fence that `hapax run` tells its programs.
+/// The fence that `hapax run` passes to its programs.
 fn fence() -> std::io::Result<u64> {
     let fence = std::env::var("HAPAX_FENCE").ok().and_then(|fence| fence.parse().ok());
     fence.ok_or_else(|| std::io::Error::other("HAPAX_FENCE is not set"))

@@ -106,13 +106,13 @@ fn try_to_catch(bug: Bug, experiment: Experiment, seed: u64) -> Caught {
         .args(["try", experiment.name(), "--plant", bug.name(), "--seed", &seed.to_string()])
         .output()
         .expect("this program can be started");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     let first = |mark: &str| {
-        let line = said.lines().find_map(|line| line.trim().strip_prefix(mark));
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(mark));
         line.map(|line| line.chars().take(160).collect::<String>())
     };
     match (first("WRONG: "), first("skipped: ")) {
-        (Some(what), _) => Caught::Yes(what),
+        (Some(violation), _) => Caught::Yes(violation),
         (None, Some(why)) => Caught::Skipped(why),
         // A process that fails has caught it too.
         (None, None) if !output.status.success() => {
@@ -144,12 +144,12 @@ fn page_of(
         writeln!(page, "{caught} of {all} were caught, each looked for at most {TRIES} times.\n");
     let _ = writeln!(page, "| bug | looked for by | what was said first |\n|---|---|---|");
     for (bug, experiment, caught) in bugs {
-        let said = match caught {
-            Caught::Yes(what) => format!("`{}`", what.replace(['|', '`'], "/")),
+        let result = match caught {
+            Caught::Yes(violation) => format!("`{}`", violation.replace(['|', '`'], "/")),
             Caught::No => "**not caught**".into(),
             Caught::Skipped(why) => format!("skipped: {why}"),
         };
-        let _ = writeln!(page, "| {} | {} | {said} |", bug.name(), experiment.name());
+        let _ = writeln!(page, "| {} | {} | {result} |", bug.name(), experiment.name());
     }
     let _ = writeln!(page, "\n## What was tried");
     page.extend(reports.iter().map(|(report, took)| section_of(report, *took)));
@@ -165,8 +165,8 @@ fn section_of(report: &Report, took: Duration) -> String {
         let _ = writeln!(section, "Skipped: {why}\n");
     }
     let _ = writeln!(section, "| N | what |\n|---:|---|");
-    for (what, count) in &report.figures {
-        let _ = writeln!(section, "| {count} | {what} |");
+    for (figure, count) in &report.figures {
+        let _ = writeln!(section, "| {count} | {figure} |");
     }
     let _ = writeln!(section, "| **{}** | **found wrong** |", report.violations.len());
     for violation in &report.violations {
@@ -189,28 +189,28 @@ The attack from outside is on the binary as it is shipped; all else is built wit
 
 /// The commit under test, and the date.
 fn code() -> String {
-    let commit = said("git", &["rev-parse", "--short=10", "HEAD"]);
+    let commit = first_line("git", &["rev-parse", "--short=10", "HEAD"]);
     let commit = commit.unwrap_or_else(|| "unknown".into());
-    let changed = said("git", &["status", "--porcelain", "--", ":!docs/proof.md"]).is_some();
+    let changed = first_line("git", &["status", "--porcelain", "--", ":!docs/proof.md"]).is_some();
     let and = if changed { " and changes that are not committed" } else { "" };
-    let date = said("date", &["-u", "+%F"]).unwrap_or_default();
+    let date = first_line("date", &["-u", "+%F"]).unwrap_or_default();
     format!("Commit {commit}{and}, {date}")
 }
 
 /// The first line that a program prints.
-fn said(program: &str, words: &[&str]) -> Option<String> {
+fn first_line(program: &str, words: &[&str]) -> Option<String> {
     let output = Command::new(program).args(words).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).lines().next()?.trim().to_owned())
 }
 
 fn versions() -> String {
-    let kernel = said("uname", &["-sr"])
+    let kernel = first_line("uname", &["-sr"])
         .map(|text| text.split_once('-').map_or(text.clone(), |(version, _)| version.to_owned()));
-    let postgres = said("psql", &["--version"])
+    let postgres = first_line("psql", &["--version"])
         .and_then(|text| Some(format!("PostgreSQL {}", text.split(' ').nth(2)?)));
     let sqlite = Some(format!("SQLite {}", rusqlite::version()));
     let hapax = Some(format!("hapax {}", env!("CARGO_PKG_VERSION")));
-    let patroni = said("patroni", &["--version"]);
+    let patroni = first_line("patroni", &["--version"]);
     let all = [hapax, sqlite, postgres, patroni, kernel];
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

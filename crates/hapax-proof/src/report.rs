@@ -23,26 +23,26 @@ impl Report {
     }
 
     /// Adds to a figure.
-    pub fn count(&mut self, what: impl Into<String>, more: u64) {
-        let what = what.into();
-        match self.figures.iter_mut().find(|(known, _)| *known == what) {
+    pub fn count(&mut self, figure: impl Into<String>, more: u64) {
+        let figure = figure.into();
+        match self.figures.iter_mut().find(|(known, _)| *known == figure) {
             Some((_, count)) => *count += more,
-            None => self.figures.push((what, more)),
+            None => self.figures.push((figure, more)),
         }
     }
 
     /// Adds the figures and the findings of another report.
     pub fn add(&mut self, other: Self) {
-        for (what, count) in other.figures {
-            self.count(what, count);
+        for (figure, count) in other.figures {
+            self.count(figure, count);
         }
         other.violations.into_iter().for_each(|violation| self.violation(violation));
         self.skipped.extend(other.skipped);
     }
 
     /// A figure, 0 if it was never counted.
-    pub fn figure(&self, what: &str) -> u64 {
-        self.figures.iter().find(|(known, _)| known == what).map_or(0, |(_, count)| *count)
+    pub fn figure(&self, figure: &str) -> u64 {
+        self.figures.iter().find(|(known, _)| known == figure).map_or(0, |(_, count)| *count)
     }
 
     /// Records a part that cannot be tried here.
@@ -51,31 +51,33 @@ impl Report {
     }
 
     /// Records a violation.
-    pub fn violation(&mut self, what: impl Into<String>) {
+    pub fn violation(&mut self, violation: impl Into<String>) {
         if self.violations.len() < MOST {
-            self.violations.push(what.into());
+            self.violations.push(violation.into());
         }
     }
 
     /// Records a violation unless this holds.
-    pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+    pub fn expect(&mut self, holds: bool, violation: impl FnOnce() -> String) {
         if !holds {
             self.violation(what());
         }
     }
 
     /// Records a violation unless a figure is this high: otherwise the experiment means nothing.
-    pub fn at_least(&mut self, what: &str, least: u64) {
-        let seen = self.figure(what);
-        self.expect(seen >= least, || format!("vacuous: {what}: {seen}, at least {least} needed"));
+    pub fn at_least(&mut self, figure: &str, least: u64) {
+        let seen = self.figure(figure);
+        self.expect(seen >= least, || {
+            format!("vacuous: {figure}: {seen}, at least {least} needed")
+        });
     }
 }
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "{}", self.title)?;
-        for (what, count) in &self.figures {
-            writeln!(f, "  {count:>10}  {what}")?;
+        for (figure, count) in &self.figures {
+            writeln!(f, "  {count:>10}  {figure}")?;
         }
         for why in &self.skipped {
             writeln!(f, "  skipped: {why}")?;

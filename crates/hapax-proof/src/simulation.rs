@@ -2,7 +2,7 @@
 //!
 //! Several engines share one store over lines that lose, delay and stall; nodes are paused and
 //! killed; clocks are set; callers give up. All of it follows from one seed. Afterwards the
-//! targets say what really happened, and the ledger and every answer are compared with them.
+//! targets record each execution, and the ledger and every answer are compared with them.
 
 mod faulty;
 mod judge;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::history::{Reply, Request};
 use crate::report::Report;
-use faulty::{FaultyStore, Line, Switch, VirtualClock, Weather, When};
+use faulty::{FaultyStore, Line, LineFaults, Switch, VirtualClock, When};
 use judge::{Call, Log, Targets};
 
 /// How long a node may be silent.
@@ -90,7 +90,7 @@ impl Kind {
 #[derive(Debug, Clone)]
 struct Scenario {
     seed: u64,
-    weather: Weather,
+    line_faults: LineFaults,
     nodes: usize,
     calls: usize,
     resets: usize,
@@ -107,7 +107,7 @@ impl Scenario {
         let mut dice = SmallRng::seed_from_u64(seed);
         let calm = Self {
             seed,
-            weather: Weather::default(),
+            line_faults: LineFaults::default(),
             nodes: dice.random_range(2..=3),
             calls: dice.random_range(16..=40),
             resets: dice.random_range(0..=2),
@@ -117,7 +117,7 @@ impl Scenario {
             clock_steps: 1,
             failures: false,
         };
-        let storm = |dice: &mut SmallRng| Weather {
+        let storm = |dice: &mut SmallRng| LineFaults {
             before: dice.random_range(0..80),
             after: dice.random_range(0..80),
             late: dice.random_range(0..300),
@@ -127,12 +127,12 @@ impl Scenario {
         match seed % 4 {
             // The store stalls, and nothing else is wrong: no effect may be given up because of it.
             0 => Self { stalls: dice.random_range(1..=3), resets: 0, ..calm },
-            1 => Self { weather: storm(&mut dice), failures: true, ..calm },
+            1 => Self { line_faults: storm(&mut dice), failures: true, ..calm },
             2 => {
                 Self { crashes: dice.random_range(1..=2), pauses: dice.random_range(0..=2), ..calm }
             }
             _ => Self {
-                weather: storm(&mut dice),
+                line_faults: storm(&mut dice),
                 crashes: dice.random_range(0..=2),
                 pauses: dice.random_range(0..=2),
                 stalls: dice.random_range(0..=1),
@@ -186,11 +186,11 @@ pub fn enumerate(seeds: std::ops::Range<u64>, step: usize, report: &mut Report) 
     silence_expected_panics();
     for seed in seeds {
         let mut scenario = Scenario { stalls: 0, resets: 1, ..Scenario::of(seed * 4) };
-        scenario.weather = Weather::default();
+        scenario.line_faults = LineFaults::default();
         let calls = run(scenario.clone(), report);
         for nth in (0..calls).step_by(step) {
             for when in [When::Before, When::After] {
-                scenario.weather.exactly = Some((nth, when));
+                scenario.line_faults.exactly = Some((nth, when));
                 run(scenario.clone(), report);
                 report.count("runs in which exactly one call failed", 1);
             }
@@ -221,7 +221,7 @@ fn run(scenario: Scenario, report: &mut Report) -> u64 {
 }
 
 fn scenario_name(scenario: &Scenario) -> String {
-    match scenario.weather.exactly {
+    match scenario.line_faults.exactly {
         Some((nth, when)) => format!("seed {}, call {nth} fails {when:?}", scenario.seed),
         None => format!("seed {}", scenario.seed),
     }
@@ -253,7 +253,7 @@ impl World {
     fn new(scenario: &Scenario) -> Arc<Self> {
         let clock = VirtualClock::new();
         let store = Arc::new(MemoryStore::new(clock.clone()));
-        let line = Line::new(store, scenario.weather.clone(), scenario.seed);
+        let line = Line::new(store, scenario.line_faults.clone(), scenario.seed);
         let world = Arc::new(Self {
             clock,
             line,
@@ -276,30 +276,30 @@ impl World {
         Node { switch, hapax, calls: JoinSet::new() }
     }
 
-    /// Carries out the plan, then clears the weather and lets everything come to rest.
+    /// Carries out the plan, then clears the faults and lets everything come to rest.
     async fn live(self: &Arc<Self>, scenario: &Scenario) {
         let mut dice = SmallRng::seed_from_u64(scenario.seed ^ 0xca11);
-        // The planned happenings, by time.
-        let mut plan: BTreeMap<(u64, usize), Happening> = BTreeMap::new();
-        let mut add = |dice: &mut SmallRng, happening: Happening| {
+        // The planned events, by time.
+        let mut plan: BTreeMap<(u64, usize), PlannedEvent> = BTreeMap::new();
+        let mut add = |dice: &mut SmallRng, event: PlannedEvent| {
             let nth = plan.len();
-            plan.insert((dice.random_range(0..30_000), nth), happening);
+            plan.insert((dice.random_range(0..30_000), nth), event);
         };
-        (0..scenario.calls).for_each(|_| add(&mut dice, Happening::Call));
-        (0..scenario.resets).for_each(|_| add(&mut dice, Happening::Reset));
-        (0..scenario.crashes).for_each(|_| add(&mut dice, Happening::Crash));
-        (0..scenario.pauses).for_each(|_| add(&mut dice, Happening::Pause));
-        (0..scenario.stalls).for_each(|_| add(&mut dice, Happening::Stall));
-        (0..scenario.clock_steps).for_each(|_| add(&mut dice, Happening::ClockStep));
+        (0..scenario.calls).for_each(|_| add(&mut dice, PlannedEvent::Call));
+        (0..scenario.resets).for_each(|_| add(&mut dice, PlannedEvent::Reset));
+        (0..scenario.crashes).for_each(|_| add(&mut dice, PlannedEvent::Crash));
+        (0..scenario.pauses).for_each(|_| add(&mut dice, PlannedEvent::Pause));
+        (0..scenario.stalls).for_each(|_| add(&mut dice, PlannedEvent::Stall));
+        (0..scenario.clock_steps).for_each(|_| add(&mut dice, PlannedEvent::ClockStep));
         let mut now = 0;
         let mut others = JoinSet::new();
-        for ((at, _), happening) in plan {
+        for ((at, _), event) in plan {
             tokio::time::sleep(Duration::from_millis(at - now)).await;
             now = at;
             let n = dice.random_range(0..scenario.nodes);
-            match happening {
-                Happening::Call => self.call(n, scenario, &mut dice),
-                Happening::Reset => {
+            match event {
+                PlannedEvent::Call => self.call(n, scenario, &mut dice),
+                PlannedEvent::Reset => {
                     let world = self.clone();
                     let kinds = Kind::ALL.map(|kind| kind.can_be_reset().then_some(kind));
                     let kinds: Vec<_> = kinds.into_iter().flatten().collect();
@@ -307,8 +307,8 @@ impl World {
                     let hapax = self.hapax(n);
                     others.spawn(async move { world.reset(hapax, kind).await });
                 }
-                Happening::Crash => self.crash(n),
-                Happening::Pause => {
+                PlannedEvent::Crash => self.crash(n),
+                PlannedEvent::Pause => {
                     self.line.strikes(&self.faults.pauses);
                     let switch = self.nodes.lock().expect("one thread")[n].switch.clone();
                     let pause = Duration::from_millis(dice.random_range(0..PAUSE_MS));
@@ -318,11 +318,11 @@ impl World {
                         switch.pause(false);
                     });
                 }
-                Happening::Stall => {
+                PlannedEvent::Stall => {
                     self.line.strikes(&self.faults.stalls);
                     self.line.stall(dice.random_range(0..10_000));
                 }
-                Happening::ClockStep => self.clock.step(10 * YEAR.as_millis() as u64),
+                PlannedEvent::ClockStep => self.clock.step(10 * YEAR.as_millis() as u64),
             }
         }
         self.rest(others).await;
@@ -348,11 +348,11 @@ impl World {
             while node.calls.join_next().await.is_some() {}
             open.push(node);
         }
-        self.line.clear_up();
+        self.line.clear_faults();
         for _ in 0..60 {
             tokio::time::sleep(Duration::from_millis(500)).await;
             let pass = open[0].hapax.pass().await;
-            pass.expect("the weather is fine");
+            pass.expect("the faults are cleared");
         }
         *self.nodes.lock().expect("one thread") = open;
     }
@@ -361,21 +361,21 @@ impl World {
     fn call(self: &Arc<Self>, n: usize, scenario: &Scenario, dice: &mut SmallRng) {
         let kind = Kind::ALL[dice.random_range(0..Kind::ALL.len())];
         let payload = u8::from(dice.random_range(0..10) == 0);
-        let fate = match dice.random_range(0..100) {
-            _ if !scenario.failures => WorkResult::Well,
-            0..10 => WorkResult::NotDone,
-            10..16 => WorkResult::LostBefore,
-            16..26 => WorkResult::LostAfter,
-            26..30 => WorkResult::Panics,
-            30..34 => WorkResult::Hangs,
-            _ => WorkResult::Well,
+        let ending = match dice.random_range(0..100) {
+            _ if !scenario.failures => WorkEnding::Well,
+            0..10 => WorkEnding::NotDone,
+            10..16 => WorkEnding::LostBefore,
+            16..26 => WorkEnding::LostAfter,
+            26..30 => WorkEnding::Panics,
+            30..34 => WorkEnding::Hangs,
+            _ => WorkEnding::Well,
         };
         let work = [(); 2].map(|()| Duration::from_millis(dice.random_range(0..1_500)));
         let wait = Duration::from_millis(dice.random_range(0..40_000));
         // Some callers give up before they are answered.
-        let patience = match dice.random_range(0..20) {
+        let timeout = match dice.random_range(0..20) {
             0 if scenario.failures => Duration::from_millis(dice.random_range(0..2_000)),
-            _ if fate == WorkResult::Hangs => Duration::from_secs(60),
+            _ if ending == WorkEnding::Hangs => Duration::from_secs(60),
             _ => HUNG,
         };
         let cannot_tell = scenario.failures && dice.random_range(0..8) == 0;
@@ -386,19 +386,19 @@ impl World {
         node.calls.spawn(async move {
             let id = world.log.begin(kind, payload);
             let _at_work = AtWork::enter(&world.line.tally.at_work);
-            let job = Work { kind, id, fate, work, switch: switch.clone(), world: world.clone() };
+            let job = Work { kind, id, ending, work, switch: switch.clone(), world: world.clone() };
             let call =
                 world.effect(&hapax, kind, payload, wait, cannot_tell).run(|c| job.perform(c));
             // In a task of its own, because its work may panic; dropped with this one.
             let mut task = JoinSet::new();
             task.spawn(call);
-            match tokio::time::timeout(patience, task.join_next()).await {
+            match tokio::time::timeout(timeout, task.join_next()).await {
                 Ok(Some(Ok(result))) => {
                     let early =
                         result.as_ref().is_ok_and(|done| !judge::recorded(&world, kind, done));
                     world.log.end(id, result, early);
                 }
-                Err(_) if patience == HUNG => world.log.hung(id),
+                Err(_) if timeout == HUNG => world.log.hung(id),
                 _ => {}
             }
         });
@@ -414,11 +414,11 @@ impl World {
     ) -> hapax::EffectBuilder {
         let effect = hapax.effect(kind.key()).payload(&[payload]).safety(kind.safety()).wait(wait);
         let targets = self.targets.clone();
-        let effect = effect.reconcile(move |sought| {
+        let effect = effect.reconcile(move |lookup| {
             let targets = targets.clone();
             async move {
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                match targets.look(kind, sought.fence) {
+                match targets.look(kind, lookup.fence) {
                     _ if cannot_tell => Finding::CannotTell("503".into()),
                     Some(by) => Finding::Happened(outcome(by)),
                     None => Finding::NotFound,
@@ -446,7 +446,7 @@ impl World {
     }
 }
 
-enum Happening {
+enum PlannedEvent {
     Call,
     Reset,
     Crash,
@@ -457,7 +457,7 @@ enum Happening {
 
 /// How the work of a call ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WorkResult {
+enum WorkEnding {
     Well,
     NotDone,
     LostBefore,
@@ -478,7 +478,7 @@ fn author(outcome: &Outcome) -> Option<u64> {
 struct Work {
     kind: Kind,
     id: u64,
-    fate: WorkResult,
+    ending: WorkEnding,
     work: [Duration; 2],
     switch: Arc<Switch>,
     world: Arc<World>,
@@ -486,23 +486,23 @@ struct Work {
 
 impl Work {
     async fn perform(self, claim: hapax::Claim) -> Result<Outcome, Failure> {
-        let Self { kind, id, fate, work: [before, after], switch, world } = self;
+        let Self { kind, id, ending, work: [before, after], switch, world } = self;
         world.log.offer(id);
         tokio::time::sleep(before).await;
         switch.moving().await;
-        match fate {
-            WorkResult::NotDone => return Err(Failure::not_done("refused")),
-            WorkResult::LostBefore => return Err(Failure::ambiguous("timeout")),
+        match ending {
+            WorkEnding::NotDone => return Err(Failure::not_done("refused")),
+            WorkEnding::LostBefore => return Err(Failure::ambiguous("timeout")),
             _ => {}
         }
         let by = world.targets.execute(kind, id, claim.fence());
         let by = by.ok_or_else(|| Failure::not_done("the target refused it"))?;
         tokio::time::sleep(after).await;
         switch.moving().await;
-        match fate {
-            WorkResult::LostAfter => Err(Failure::ambiguous("timeout")),
-            WorkResult::Panics => std::panic::panic_any(Expected),
-            WorkResult::Hangs => std::future::pending().await,
+        match ending {
+            WorkEnding::LostAfter => Err(Failure::ambiguous("timeout")),
+            WorkEnding::Panics => std::panic::panic_any(Expected),
+            WorkEnding::Hangs => std::future::pending().await,
             _ => Ok(outcome(by)),
         }
     }
@@ -541,14 +541,14 @@ impl Drop for AtWork<'_> {
 
 impl Call {
     /// The certain answer in a result, if there is one.
-    fn told(result: &Result<hapax::Done, Error>) -> Option<Reply> {
+    fn reply_in(result: &Result<hapax::Done, Error>) -> Option<Reply> {
         Some(match result {
             Ok(done) => author(&done.outcome).map_or(Reply::Nothing, Reply::Outcome),
             Err(_) => return None,
         })
     }
 
-    fn asked(&self) -> Request {
+    fn request(&self) -> Request {
         match self.reset {
             true => Request::Reset,
             false => Request::Run { payload: self.payload, offer: self.offered.then_some(self.id) },

@@ -1,6 +1,6 @@
 //! The judge: a process of its own that executes requests, records each execution, and syncs it.
 //!
-//! Three rules, as real targets have them: `plain` does everything it is asked, `keyed` does
+//! Three rules, as real targets have them: `plain` carries out every request, `keyed` does
 //! nothing twice, `fenced` refuses fences below the highest it was shown. Each execution is one
 //! line in the judge's own file; no other process writes there.
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 /// The rule by which a target treats requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Does everything it is asked.
+    /// Carries out every request.
     Plain,
     /// Does nothing twice.
     Keyed,
@@ -52,14 +52,14 @@ impl FromStr for Rule {
 }
 
 #[derive(Default)]
-struct Known {
+struct Execution {
     by: Option<u64>,
     bar: u64,
 }
 
 struct Ledger {
     file: File,
-    known: HashMap<String, Known>,
+    known: HashMap<String, Execution>,
 }
 
 impl Ledger {
@@ -205,7 +205,7 @@ impl Client {
             (Some(by), _) => Ok(Answer::Found(by)),
             (None, "none") => Ok(Answer::None),
             (None, "refused") => Ok(Answer::Refused),
-            _ => Err(std::io::Error::other(format!("the judge said {answer:?}"))),
+            _ => Err(std::io::Error::other(format!("unexpected answer of the judge: {answer:?}"))),
         }
     }
 }

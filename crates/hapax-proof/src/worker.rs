@@ -128,7 +128,7 @@ pub fn author(outcome: &Outcome) -> Option<u64> {
 /// The table that stands for a caller's own data.
 pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS applied (salt BIGINT, key BIGINT, by BIGINT)";
 
-/// How long a caller waits after it was told that the ledger has stopped.
+/// How long a caller waits after the error that the ledger has stopped.
 const GONE: Duration = Duration::from_millis(20);
 
 /// The write of a caller in its own transaction, in SQL for either database.
@@ -290,7 +290,7 @@ impl Worker {
         match result {
             Ok(Done { outcome, .. }) => {
                 let by = author(&outcome).unwrap_or(u64::MAX);
-                self.log.write(&format!("told {id} {by}"));
+                self.log.write(&format!("answered {id} {by}"));
             }
             Err(error) => {
                 self.log.write(&format!("failed {id} {}", error.code()));
@@ -311,11 +311,11 @@ impl Worker {
             .payload(&n.to_be_bytes())
             .safety(kind.safety())
             .wait(Duration::from_millis(self.orders.wait_ms));
-        effect.reconcile(move |sought| {
+        effect.reconcile(move |lookup| {
             let worker = worker.clone();
             async move {
                 let key = worker.sink_key(n);
-                match worker.ask(|sink| sink.look(&key, sought.fence.0 + 1, kind.rule())) {
+                match worker.ask(|sink| sink.look(&key, lookup.fence.0 + 1, kind.rule())) {
                     Ok(Answer::Found(by)) => Finding::Happened(outcome(by)),
                     Ok(_) => Finding::NotFound,
                     Err(error) => Finding::CannotTell(error.to_string()),
@@ -338,11 +338,11 @@ impl Worker {
             Some(sink) => sink,
             None => Client::connect(self.orders.sink)?,
         };
-        let said = ask(&mut sink)?;
+        let answer = ask(&mut sink)?;
         if let Ok(mut sinks) = self.sinks.lock() {
             sinks.push(sink);
         }
-        Ok(said)
+        Ok(answer)
     }
 
     async fn perform(
@@ -361,9 +361,9 @@ impl Worker {
             return Ok(outcome(id));
         }
         let (key, fence) = (self.sink_key(n), claim.fence().0);
-        let said = self.ask(|sink| sink.execute(&key, id, fence, kind.rule()))?;
+        let answer = self.ask(|sink| sink.execute(&key, id, fence, kind.rule()))?;
         tokio::time::sleep(Duration::from_micros(pause / 2)).await;
-        match said {
+        match answer {
             Answer::Found(by) => Ok(outcome(by)),
             Answer::None | Answer::Refused => Err(Failure::not_done("the target refused it")),
         }

@@ -49,8 +49,8 @@ use crate::wire;
         title = "hapax",
         description = "Effects that happen once: claim, perform, settle. Every POST, PUT \
                        and DELETE accepts Idempotency-Key, and most are carried out once under it; claims, \
-                       looks, leases that are opened or renewed, ends of epochs, extraction and ontologies \
-                       that are put are asked anew each time, and say so. Every error is a problem (RFC 9457) \
+                       looks, opening or renewing a lease, ending an epoch, extraction and putting an \
+                       ontology are evaluated anew each time, and say so. Every error is a problem (RFC 9457) \
                        with a code that has a page of its own.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
@@ -186,7 +186,7 @@ fn complete(document: &mut OpenApiDocument) {
 fn key(anew: bool) -> Parameter {
     let means = match anew {
         false => "carried out once under it, and answered alike for as long as it is kept",
-        true => "asked anew each time, and answered as things stand now",
+        true => "evaluated anew each time, and answered from the current state",
     };
     ParameterBuilder::new()
         .name("Idempotency-Key")

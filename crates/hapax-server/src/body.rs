@@ -28,17 +28,17 @@ where
     let mut body = pin!(body);
     match tokio::time::timeout(longest, read(body.as_mut(), largest)).await {
         Ok(Ok(whole)) => Ok(whole),
-        Ok(Err(Unread::TooLarge)) => {
+        Ok(Err(BodyError::TooLarge)) => {
             discard(body).await;
             let detail = format!("this request has at most {largest} bytes here");
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, &TOO_LARGE, detail))
         }
-        Ok(Err(Unread::NoRoom)) => {
+        Ok(Err(BodyError::NoRoom)) => {
             discard(body).await;
             let detail = "the bodies of other requests take all the memory there is for them";
             Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail))
         }
-        Ok(Err(Unread::BrokeOff)) => {
+        Ok(Err(BodyError::BrokeOff)) => {
             let detail = "its body did not arrive in whole";
             Err(Problem::new(StatusCode::BAD_REQUEST, &CUT_SHORT, detail))
         }
@@ -50,26 +50,26 @@ where
 }
 
 /// Why a body was not read to its end.
-enum Unread {
+enum BodyError {
     TooLarge,
     NoRoom,
     BrokeOff,
 }
 
-async fn read<B>(mut body: Pin<&mut B>, largest: usize) -> Result<Bytes, Unread>
+async fn read<B>(mut body: Pin<&mut B>, largest: usize) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
 {
     // A body that declares too large a size is refused before any of it is buffered.
     if body.size_hint().lower() > largest as u64 {
-        return Err(Unread::TooLarge);
+        return Err(BodyError::TooLarge);
     }
-    let mut whole = Held { bytes: Vec::new(), share: BODIES.share() };
+    let mut whole = BudgetedBytes { bytes: Vec::new(), share: BODIES.share() };
     while let Some(frame) = body.frame().await {
-        let data = frame.map_err(|_| Unread::BrokeOff)?.into_data().unwrap_or_default();
+        let data = frame.map_err(|_| BodyError::BrokeOff)?.into_data().unwrap_or_default();
         let length = whole.bytes.len() + data.len();
         if length > largest {
-            return Err(Unread::TooLarge);
+            return Err(BodyError::TooLarge);
         }
         // A body in one frame is in memory already, so it takes no share of the budget.
         if whole.bytes.is_empty() && body.is_end_stream() {
@@ -78,7 +78,7 @@ where
         if length > whole.bytes.capacity() {
             let room = length.max(2 * whole.bytes.capacity()).min(largest);
             if !whole.share.grow(room) {
-                return Err(Unread::NoRoom);
+                return Err(BodyError::NoRoom);
             }
             whole.bytes.reserve_exact(room - whole.bytes.len());
         }
@@ -88,12 +88,12 @@ where
 }
 
 /// A body that keeps its share of the budget as long as any part of it is in use.
-struct Held {
+struct BudgetedBytes {
     bytes: Vec<u8>,
     share: Share,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for BudgetedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

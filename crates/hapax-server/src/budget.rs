@@ -81,7 +81,7 @@ mod tests {
         assert!(second.grow(SMALL + 1), "one may go beyond");
         assert!(second.grow(50_000_000), "and as far as it has to");
         assert!(!third.grow(SMALL + 1), "but only one");
-        assert!(third.grow(SMALL), "what is small is not counted");
+        assert!(third.grow(SMALL), "small bodies are not counted");
         drop(second);
         assert!(third.grow(SMALL + 1));
         drop((first, third));

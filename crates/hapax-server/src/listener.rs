@@ -44,7 +44,7 @@ impl Default for Limits {
 const HEAD: usize = 64 * 1024;
 
 /// A listening socket, with its TLS and its limits.
-pub struct Doors {
+pub struct ListeningSocket {
     /// The socket that accepts connections.
     pub listener: TcpListener,
     /// The certificate for TLS, if connections use it.
@@ -54,7 +54,7 @@ pub struct Doors {
 }
 
 /// Serves until `stop` completes, then lets requests in flight finish.
-pub async fn serve<S>(doors: Doors, service: S, stop: impl Future<Output = ()>)
+pub async fn serve<S>(socket: ListeningSocket, service: S, stop: impl Future<Output = ()>)
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
         + Clone
@@ -63,7 +63,7 @@ where
         + 'static,
     S::Future: Send,
 {
-    let Doors { listener, tls, limits } = doors;
+    let ListeningSocket { listener, tls, limits } = socket;
     let clients = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);

@@ -41,7 +41,7 @@ pub(crate) struct Maintenance {
     busy: BTreeSet<Namespace>,
     looked: Option<Instant>,
     /// The open escalations that this process has announced.
-    told: BTreeMap<Namespace, BTreeSet<(Key, AttemptId)>>,
+    announced: BTreeMap<Namespace, BTreeSet<(Key, AttemptId)>>,
 }
 
 /// The result of a pass.
@@ -55,7 +55,7 @@ pub(crate) enum Pass {
 
 impl Maintenance {
     pub(crate) fn new(chore: Chore, items: Items) -> Self {
-        Self { chore, items, busy: BTreeSet::new(), looked: None, told: BTreeMap::new() }
+        Self { chore, items, busy: BTreeSet::new(), looked: None, announced: BTreeMap::new() }
     }
 
     /// One round.
@@ -87,7 +87,7 @@ impl Maintenance {
                 Ok((begun, open)) => {
                     all_begun += begun;
                     escalations += open;
-                    self.tell(&items, open > 0).await;
+                    self.announce(&items, open > 0).await;
                     self.keep(&namespace, begun > 0 || open > 0 || has_any(&items).await);
                 }
                 Err(error) => warn(&namespace, &error),
@@ -98,15 +98,15 @@ impl Maintenance {
     }
 
     /// Announces escalations whose own process could not: it may have died after it recorded them.
-    async fn tell(&mut self, items: &Items, open: bool) {
+    async fn announce(&mut self, items: &Items, open: bool) {
         let namespace = items.hapax().namespace();
         if !open {
-            self.told.remove(namespace);
+            self.announced.remove(namespace);
             return;
         }
-        let mut told = self.told.get(namespace).cloned().unwrap_or_default();
-        match items.tell_open(&mut told).await {
-            Ok(()) => _ = self.told.insert(namespace.clone(), told),
+        let mut announced = self.announced.get(namespace).cloned().unwrap_or_default();
+        match items.tell_open(&mut announced).await {
+            Ok(()) => _ = self.announced.insert(namespace.clone(), announced),
             Err(error) => warn(namespace, &error),
         }
     }
@@ -134,13 +134,13 @@ impl Maintenance {
                 Err(error) => warn(&namespace, &error),
             }
         }
-        let told = &server.metrics.reconciled;
+        let counter = &server.metrics.reconciled;
         for (result, count) in [
             ("decided", sum.decided),
             ("undecided", sum.looked.saturating_sub(sum.decided)),
             ("escalated", sum.escalated),
         ] {
-            told.with_label_values(&[result]).inc_by(count as u64);
+            counter.with_label_values(&[result]).inc_by(count as u64);
         }
         Ok(Pass::Reconciled(sum))
     }
@@ -211,7 +211,7 @@ mod tests {
                 let items = items.clone();
                 async move {
                     let work = |_| async move {
-                        begun.send(()).expect("heard");
+                        begun.send(()).expect("the receiver waits");
                         std::future::pending::<Result<(), String>>().await
                     };
                     items.perform("w", Version::FIRST, Some("r"), work).await
@@ -221,17 +221,17 @@ mod tests {
             broken_off.abort();
             there.push(items);
         }
-        let mut caretaker = Maintenance::new(Chore::RunDue, items.clone());
+        let mut maintenance = Maintenance::new(Chore::RunDue, items.clone());
         let ended = async |items: &Items| {
             items.show_run("w", "r").await.is_ok_and(|run| run.state == "succeeded")
         };
         let deadline = Instant::now() + Duration::from_secs(30);
         while !(ended(&there[0]).await && ended(&there[1]).await) {
             assert!(Instant::now() < deadline);
-            caretaker.pass(&server).await.expect("looked");
+            maintenance.pass(&server).await.expect("looked");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let pass = caretaker.pass(&server).await.expect("looked");
+        let pass = maintenance.pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 0 });
         let pass = Maintenance::new(Chore::Reconcile, items).pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Reconciled(Reconciled::default()));
@@ -247,22 +247,22 @@ mod tests {
         let (server, items) = server(&hapax);
         items.publish("w", "throw new Error('no');", "ada").await.expect("published");
         assert!(items.drive("w", None).await.is_err());
-        let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+        let outbox = Outbox::new().sink("people", Silent).expect("a sink");
         let outbox = outbox.route("item-*", "*", &["people"]).expect("a route");
         hapax.configure(&outbox).await.expect("set up");
         for items in [items.clone(), items] {
-            let mut caretaker = Maintenance::new(Chore::RunDue, items);
+            let mut maintenance = Maintenance::new(Chore::RunDue, items);
             for _ in 0..2 {
-                caretaker.pass(&server).await.expect("looked");
+                maintenance.pass(&server).await.expect("looked");
                 let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
                 assert_eq!(hapax.records(filter).await.expect("records").len(), 1);
             }
         }
     }
 
-    struct Deaf;
+    struct Silent;
 
-    impl Sink for Deaf {
+    impl Sink for Silent {
         async fn send(&self, _: &[Delivery], _: &Acks) {}
     }
 
@@ -273,8 +273,8 @@ mod tests {
         let (server, items) = server(&hapax);
         items.publish("w", "throw new Error('no');", "ada").await.expect("published");
         assert!(items.drive("w", None).await.is_err());
-        let mut caretaker = Maintenance::new(Chore::RunDue, items);
-        let pass = caretaker.pass(&server).await.expect("looked");
+        let mut maintenance = Maintenance::new(Chore::RunDue, items);
+        let pass = maintenance.pass(&server).await.expect("looked");
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 1 });
         assert_eq!(server.metrics.escalations.get(), 1);
     }

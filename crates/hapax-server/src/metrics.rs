@@ -23,7 +23,7 @@ use crate::server::Server;
 pub(crate) struct Requests {
     answered: IntCounterVec,
     seconds: HistogramVec,
-    under_way: IntGauge,
+    in_flight: IntGauge,
 }
 
 /// The metrics of the server itself.
@@ -48,14 +48,14 @@ impl Default for Requests {
             "hapax_http_request_duration_seconds",
             "How long requests took to be answered.",
         );
-        let under_way = Opts::new("hapax_http_requests_under_way", "Requests not answered yet.");
+        let in_flight = Opts::new("hapax_http_requests_under_way", "Requests not answered yet.");
         // Names and labels are constants and valid.
         Self {
             answered: IntCounterVec::new(answered, &["method", "route", "status"])
                 .expect("right names"),
             seconds: HistogramVec::new(seconds.buckets(BOUNDS.to_vec()), &["method", "route"])
                 .expect("right names"),
-            under_way: IntGauge::with_opts(under_way).expect("a right name"),
+            in_flight: IntGauge::with_opts(in_flight).expect("a right name"),
         }
     }
 }
@@ -67,10 +67,8 @@ impl Default for Metrics {
             "hapax_item_mutations_reconciled_total",
             "Mutations whose outcome was unknown, and was looked for.",
         );
-        let escalations = Opts::new(
-            "hapax_item_escalations_open",
-            "Items and runs that a person is asked about.",
-        );
+        let escalations =
+            Opts::new("hapax_item_escalations_open", "Open escalations of items and runs.");
         // Names and labels are constants and valid.
         Self {
             requests: Requests::default(),
@@ -82,49 +80,49 @@ impl Default for Metrics {
 }
 
 /// Counts a request as in flight until it is dropped.
-struct UnderWay(IntGauge);
+struct InFlightGuard(IntGauge);
 
-impl UnderWay {
+impl InFlightGuard {
     fn of(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
 /// A request in flight, with its start time.
-pub(crate) struct Watched {
+pub(crate) struct InFlightRequest {
     method: &'static str,
     route: Option<MatchedPath>,
     began: Instant,
-    _under_way: UnderWay,
+    _in_flight: InFlightGuard,
 }
 
 impl Requests {
     /// Starts to measure a request. Its label is the route's pattern, so there are no more labels
     /// than routes in the code.
-    pub(crate) fn watch(&self, request: &Request) -> Watched {
+    pub(crate) fn watch(&self, request: &Request) -> InFlightRequest {
         let known = ["GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS"];
         let method = known.into_iter().find(|known| *known == request.method().as_str());
-        Watched {
+        InFlightRequest {
             method: method.unwrap_or("other"),
             route: request.extensions().get::<MatchedPath>().cloned(),
             began: Instant::now(),
-            _under_way: UnderWay::of(&self.under_way),
+            _in_flight: InFlightGuard::of(&self.in_flight),
         }
     }
 
     /// Counts the request and its duration.
-    pub(crate) fn count(&self, watched: Watched, status: StatusCode) {
-        let route = watched.route.as_ref().map_or("none", MatchedPath::as_str);
-        let labels = [watched.method, route, status.as_str()];
+    pub(crate) fn count(&self, request: InFlightRequest, status: StatusCode) {
+        let route = request.route.as_ref().map_or("none", MatchedPath::as_str);
+        let labels = [request.method, route, status.as_str()];
         self.answered.with_label_values(&labels).inc();
-        let took = watched.began.elapsed().as_secs_f64();
+        let took = request.began.elapsed().as_secs_f64();
         self.seconds.with_label_values(&labels[..2]).observe(took);
     }
 
@@ -132,7 +130,7 @@ impl Requests {
     pub(crate) fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.answered.clone()))?;
         registry.register(Box::new(self.seconds.clone()))?;
-        registry.register(Box::new(self.under_way.clone()))
+        registry.register(Box::new(self.in_flight.clone()))
     }
 }
 
@@ -210,8 +208,8 @@ pub(crate) fn register_counts(
         (Meter::LineageRewrites, "Lineage written again.", 0),
         (Meter::Hits, "Outcomes that were known.", counts.cache_hits),
         (Meter::Misses, "Outcomes that were not.", counts.cache_misses),
-        (Meter::Energy, "An estimate of what operations took.", 0),
-        (Meter::Carbon, "An estimate of what that emitted.", 0),
+        (Meter::Energy, "Estimated energy of operations.", 0),
+        (Meter::Carbon, "Estimated carbon emissions of operations.", 0),
     ] {
         let name = format!("{}_total", meter.name().replace('.', "_"));
         let counter = CounterVec::new(Opts::new(name, help), &Labels::NAMES)?;

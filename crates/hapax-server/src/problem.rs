@@ -137,7 +137,7 @@ pub(crate) const BAD_EXTRACTION: Kind = Kind {
     code: "HX0602",
     title: "The text, the parameters or the ontology cannot be used",
     retryable: false,
-    next: "Correct what the detail points at.",
+    next: "Correct the part of the request that the detail names.",
 };
 
 /// The extractor failed; a retry may succeed.
@@ -145,7 +145,7 @@ pub(crate) const EXTRACTOR_FAILED: Kind = Kind {
     code: "HX0603",
     title: "The extractor failed",
     retryable: true,
-    next: "Send it again: what was extracted so far is kept, and is not paid for twice.",
+    next: "Send it again: the chunks that were read are cached, and are not paid for twice.",
 };
 
 /// The extractor cannot answer until the operator or the client changes something.
@@ -153,7 +153,7 @@ pub(crate) const HOPELESS: Kind = Kind {
     code: "HX0605",
     title: "The extractor cannot answer",
     retryable: false,
-    next: "Change what the detail names: the key, the model, the parameters or the text.",
+    next: "Change the part that the detail names: the key, the model, the parameters or the text.",
 };
 
 /// The ontology changed during each try.
@@ -318,9 +318,9 @@ pub(crate) const GUARDED: Kind = Kind {
 };
 
 /// A review of the operation is open.
-pub(crate) const ASKED: Kind = Kind {
+pub(crate) const IN_REVIEW: Kind = Kind {
     code: "HX0503",
-    title: "A person was asked",
+    title: "A review is open",
     retryable: false,
     next: "Wait for the answer: GET /v1/reviews.",
 };
@@ -338,7 +338,7 @@ pub(crate) const BAD_ITEM: Kind = Kind {
     code: "HX0702",
     title: "That cannot be done with a workflow or an item",
     retryable: false,
-    next: "Correct what the detail points at.",
+    next: "Correct the part of the request that the detail names.",
 };
 
 /// The workflow is running; there is one run at a time.
@@ -374,7 +374,7 @@ pub(crate) const STALE: Kind = Kind {
 };
 
 impl Problem {
-    /// The problem that tells a client of an error about an effect.
+    /// The problem for an error about an effect.
     pub(crate) fn of(error: &Error) -> Self {
         let (status, title, retryable, next) = explained(error);
         let kind = Kind { code: error.code(), title, retryable, next };
@@ -424,7 +424,7 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
             StatusCode::UNPROCESSABLE_ENTITY,
             "The key was used with another payload",
             false,
-            "Use another key, or ask for exactly what was asked for under this one.",
+            "Use another key, or repeat the recorded request exactly.",
         ),
         Error::Blocked(blocked) => (
             StatusCode::CONFLICT,
@@ -446,13 +446,13 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
             StatusCode::CONFLICT,
             "The record says otherwise",
             false,
-            "What is recorded was not changed. Stop, and read it.",
+            "The record was not changed. Stop, and read it.",
         ),
         Error::Epoch(_) => (
             StatusCode::CONFLICT,
             "It belongs to another epoch",
             false,
-            "Ask in the current epoch: GET /v1/epochs/{domain}; what was under way is void.",
+            "Ask in the current epoch: GET /v1/epochs/{domain}; attempts of earlier epochs are void.",
         ),
         Error::Store(StoreError::LeaseDead(_)) => (
             StatusCode::CONFLICT,
@@ -484,7 +484,7 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
             StatusCode::SERVICE_UNAVAILABLE,
             "The ledger cannot be reached",
             true,
-            "Ask again later; what is asked twice is not done twice.",
+            "Retry later; a repeated request is not performed twice.",
         ),
     }
 }

@@ -94,25 +94,30 @@ impl Upstream {
     /// stand for those of the request. 2xx means that it happened: this answer is stored as
     /// `settings` say, and replayed. 404 and 410 mean that it did not happen. With any other answer
     /// the outcome stays unknown.
-    pub async fn probe(&self, path: &str, asked: &PendingRequest, settings: &Settings) -> Finding {
-        let asking = tokio::time::timeout(self.inner.timeout, self.ask(path, asked, settings));
+    pub async fn probe(
+        &self,
+        path: &str,
+        pending: &PendingRequest,
+        settings: &Settings,
+    ) -> Finding {
+        let asking = tokio::time::timeout(self.inner.timeout, self.ask(path, pending, settings));
         asking.await.unwrap_or_else(|_| Finding::CannotTell("the probe was not answered".into()))
     }
 
-    async fn ask(&self, path: &str, asked: &PendingRequest, settings: &Settings) -> Finding {
+    async fn ask(&self, path: &str, pending: &PendingRequest, settings: &Settings) -> Finding {
         let unknown = |reason: String| Finding::CannotTell(reason);
         // As a segment of a path, `.` and `..` lead elsewhere, even percent-encoded.
-        if [&asked.key, &asked.tenant].iter().any(|text| matches!(text.as_str(), "." | "..")) {
-            return unknown("the key cannot be asked for".into());
+        if [&pending.key, &pending.tenant].iter().any(|text| matches!(text.as_str(), "." | "..")) {
+            return unknown("the key cannot be a path segment".into());
         }
         let path = path
-            .replace("{key}", &escape(&asked.key))
-            .replace("{tenant}", &escape(&asked.tenant))
-            .replace("{path}", &escape(&asked.path));
+            .replace("{key}", &escape(&pending.key))
+            .replace("{tenant}", &escape(&pending.tenant))
+            .replace("{path}", &escape(&pending.path));
         let place = path.parse().ok().and_then(|path| self.inner.place(&path));
         let request = place.and_then(|place| Request::get(place).body(Body::empty()).ok());
         let Some(request) = request else {
-            return unknown("the path of the probe is none".into());
+            return unknown("the path of the probe is invalid".into());
         };
         let response = match self.inner.forward(request).await {
             Ok(response) => response,

@@ -52,7 +52,7 @@ impl Runs {
         let namespace = items.hapax().namespace().clone();
         self.remember(&namespace);
         let place = (namespace, workflow.to_owned());
-        let Some(taken) = Taken::of(&self.driven, place) else {
+        let Some(guard) = DrivenGuard::of(&self.driven, place) else {
             return Err(Error::Running { workflow: workflow.to_owned() }.into());
         };
         let room = self.room.clone().try_acquire_owned().map_err(|_| {
@@ -61,9 +61,9 @@ impl Runs {
         })?;
         let ended = self.ended.clone();
         Ok(tokio::spawn(async move {
-            let driven = items.drive(&taken.place.1, Some(&id)).await;
+            let driven = items.drive(&guard.place.1, Some(&id)).await;
             ended.with_label_values(&[result(&driven)]).inc();
-            drop((taken, room));
+            drop((guard, room));
             driven
         }))
     }
@@ -109,19 +109,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Marks a workflow as driven here until it is dropped.
-struct Taken {
+struct DrivenGuard {
     driven: Arc<Driven>,
     place: (Namespace, String),
 }
 
-impl Taken {
+impl DrivenGuard {
     fn of(driven: &Arc<Driven>, place: (Namespace, String)) -> Option<Self> {
         let free = lock(&driven.workflows).insert(place.clone());
         free.then(|| Self { driven: driven.clone(), place })
     }
 }
 
-impl Drop for Taken {
+impl Drop for DrivenGuard {
     fn drop(&mut self) {
         lock(&self.driven.workflows).remove(&self.place);
     }

@@ -193,14 +193,14 @@ impl Server {
             let server = Arc::downgrade(self);
             let Some(items) = self.items.clone() else { return };
             tokio::spawn(async move {
-                let mut caretaker = Maintenance::new(chore, items);
+                let mut maintenance = Maintenance::new(chore, items);
                 loop {
                     tokio::time::sleep(ROUND).await;
                     let Some(server) = server.upgrade() else { return };
                     if server.is_stopping() {
                         return;
                     }
-                    match caretaker.pass(&server).await {
+                    match maintenance.pass(&server).await {
                         Ok(pass) => tracing::debug!(name: "workflows_maintained", ?chore, ?pass),
                         Err(error) => {
                             tracing::warn!(name: "workflows_not_maintained", ?chore, %error, "maintaining workflows failed; retrying");
@@ -282,7 +282,7 @@ async fn ready(State(server): State<Arc<Server>>) -> Response {
 /// Answers whether requests can be served.
 pub(crate) async fn readiness(hapax: &Hapax, stopping: bool) -> Response {
     if stopping {
-        let detail = "it finishes what was begun";
+        let detail = "it only finishes running requests";
         let refused = Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail);
         return refused.into_response();
     }
@@ -290,7 +290,7 @@ pub(crate) async fn readiness(hapax: &Hapax, stopping: bool) -> Response {
         Ok(off) if off.is_empty() => Response::new("ready\n".into()),
         Ok(off) => {
             let detail = format!(
-                "{} was turned off: a crash of the database can lose what was acknowledged",
+                "{} was turned off: a crash of the database can lose acknowledged commits",
                 off.join(", ")
             );
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, &NOT_DURABLE, detail).into_response()

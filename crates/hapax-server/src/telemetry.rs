@@ -2,7 +2,7 @@
 //!
 //! Everything is set as the specification of OpenTelemetry has it: `OTEL_EXPORTER_OTLP_ENDPOINT`,
 //! `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`, `OTEL_METRIC_EXPORT_INTERVAL`. Without the
-//! feature `otlp` nothing is exported, and a process whose environment names a collector is told so.
+//! feature `otlp` nothing is exported; if the environment names a collector, the log says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Telemetry {
     /// The same, but waits no longer than this for a collector that does not answer. Returns
     /// whether it answered.
     #[must_use]
-    pub async fn stop_within(self, patience: Duration) -> bool {
+    pub async fn stop_within(self, timeout: Duration) -> bool {
         let Some(exporter) = self.0 else { return true };
         let (stopped, waiting) = tokio::sync::oneshot::channel();
         // The runtime would wait for a thread of its own; this one ends with the process.
@@ -86,7 +86,7 @@ impl Telemetry {
             exporter.stop();
             let _ = stopped.send(());
         });
-        tokio::time::timeout(patience, waiting).await.is_ok()
+        tokio::time::timeout(timeout, waiting).await.is_ok()
     }
 }
 

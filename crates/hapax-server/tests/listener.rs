@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use hapax_server::listener::{Doors, Limits, serve};
+use hapax_server::listener::{Limits, ListeningSocket, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -18,8 +18,8 @@ async fn narrow() -> SocketAddr {
         .route("/", get(|| async { "served" }));
     let brief = Duration::from_millis(300);
     let limits = Limits { connections: 2, head: brief, read: brief, ..Limits::default() };
-    let doors = Doors { listener, tls: None, limits };
-    tokio::spawn(serve(doors, app, std::future::pending()));
+    let socket = ListeningSocket { listener, tls: None, limits };
+    tokio::spawn(serve(socket, app, std::future::pending()));
     address
 }
 

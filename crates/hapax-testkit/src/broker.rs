@@ -170,7 +170,7 @@ impl Drop for Broker {
             let log = String::from_utf8_lossy(&log);
             let lines: Vec<_> = log.lines().collect();
             let last = lines.len().saturating_sub(60);
-            eprintln!("{} said last:\n{}", self.kind.program, lines[last..].join("\n"));
+            eprintln!("the last lines of {}:\n{}", self.kind.program, lines[last..].join("\n"));
         }
     }
 }

@@ -15,26 +15,26 @@ struct State {
     server: u16,
     at: Vec<u8>,
     /// Whether the server still receives the text that the connection is cut at.
-    heard: bool,
+    delivered: bool,
     cut: AtomicBool,
 }
 
 impl Cut {
     /// Cuts when the client has sent this; the server does not receive it.
-    pub fn before(server: u16, said: &str) -> Self {
-        Self::start(server, said, false)
+    pub fn before(server: u16, marker: &str) -> Self {
+        Self::start(server, marker, false)
     }
 
     /// Cuts when the server has received this and answers; the client does not receive the answer.
-    pub fn after(server: u16, said: &str) -> Self {
-        Self::start(server, said, true)
+    pub fn after(server: u16, marker: &str) -> Self {
+        Self::start(server, marker, true)
     }
 
-    fn start(server: u16, said: &str, heard: bool) -> Self {
+    fn start(server: u16, marker: &str, delivered: bool) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let at = said.as_bytes().to_vec();
-        let state = Arc::new(State { server, at, heard, cut: AtomicBool::new(false) });
+        let at = marker.as_bytes().to_vec();
+        let state = Arc::new(State { server, at, delivered, cut: AtomicBool::new(false) });
         let shared = state.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -64,7 +64,7 @@ impl State {
         let state = self.clone();
         let answering = std::thread::spawn(move || state.answer(from, to));
         self.pass_on(&mut client, &mut server);
-        if self.has_cut() && self.heard {
+        if self.has_cut() && self.delivered {
             // The server's answer shows that it has received the text; the connection ends there.
             let _ = answering.join();
         }
@@ -80,16 +80,16 @@ impl State {
         let mut buffer = [0; 16 * 1024];
         let mut last: Vec<u8> = Vec::new();
         while let Ok(count @ 1..) = client.read(&mut buffer) {
-            let (said, before) = (&buffer[..count], last.len());
-            last.extend(said);
+            let (received, before) = (&buffer[..count], last.len());
+            last.extend(received);
             let found = last.windows(self.at.len()).position(|window| window == self.at);
             if let Some(at) = found {
-                let end = if self.heard { at + self.at.len() } else { at };
+                let end = if self.delivered { at + self.at.len() } else { at };
                 self.cut.store(true, Ordering::Release);
-                let _ = server.write_all(&said[..end.saturating_sub(before).min(count)]);
+                let _ = server.write_all(&received[..end.saturating_sub(before).min(count)]);
                 return;
             }
-            if server.write_all(said).is_err() {
+            if server.write_all(received).is_err() {
                 return;
             }
             let keep = last.len().min(self.at.len() - 1);

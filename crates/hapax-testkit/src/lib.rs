@@ -47,10 +47,10 @@ pub fn free_port() -> u16 {
 }
 
 /// Waits until a condition holds; panics with `what` if it takes too long.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn until(condition: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !holds() {
-        assert!(Instant::now() < deadline, "waited too long until {what}");
+        assert!(Instant::now() < deadline, "waited too long until {condition}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -49,8 +49,8 @@ impl Mail {
     }
 
     fn start(secured: bool) -> Self {
-        for (is_there, what) in mail_servers().into_iter().zip([DOVECOT, "aiosmtpd"]) {
-            assert!(is_there, "{what}; `cargo xtask test` installs it");
+        for (is_there, program) in mail_servers().into_iter().zip([DOVECOT, "aiosmtpd"]) {
+            assert!(is_there, "{program}; `cargo xtask test` installs it");
         }
         let directory = tempfile::tempdir().expect("a directory");
         hand_over(directory.path());
@@ -133,15 +133,15 @@ impl Mail {
     /// One user for everything, and no change of root: Dovecot runs without being root.
     fn dovecot(&self) -> String {
         let directory = self.directory.path().display();
-        let whoami = |what: &str| {
+        let whoami = |flag: &str| {
             let mut id = Command::new("id");
             if rustix::process::geteuid().is_root() {
-                id.args([what, "nobody"]);
+                id.args([flag, "nobody"]);
             } else {
-                id.arg(what);
+                id.arg(flag);
             }
-            let said = id.output().expect("id").stdout;
-            String::from_utf8_lossy(&said).trim().to_owned()
+            let output = id.output().expect("id").stdout;
+            String::from_utf8_lossy(&output).trim().to_owned()
         };
         let (user, group) = (whoami("-un"), whoami("-gn"));
         let (uid, gid, port) = (whoami("-u"), whoami("-g"), self.imap);

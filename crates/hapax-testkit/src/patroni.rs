@@ -89,7 +89,7 @@ impl Cluster {
     /// The primary, if Patroni has one with a standby that may take over, and it takes writes.
     fn primary(&self) -> Option<usize> {
         let views: Vec<String> = self.nodes.iter().filter_map(Node::view).collect();
-        let agreed = |what: &str| !views.is_empty() && views.iter().all(|view| view.contains(what));
+        let agreed = |text: &str| !views.is_empty() && views.iter().all(|view| view.contains(text));
         let leads = |nth: &usize| agreed(&format!("\"name\": \"node{nth}\", \"role\": \"leader\""));
         let primary = (0..self.nodes.len()).find(leads)?;
         let writable = self.nodes[primary].sql("SELECT pg_is_in_recovery()")?;

@@ -92,15 +92,15 @@ pub(crate) enum Reviews {
         limit: usize,
     },
     /// Ask for a review of an operation; it is refused until the review is decided
-    Open(Opened),
+    Open(OpenReview),
     /// Let the operation be tried again; its guards hold as before
-    Approve(Decided),
+    Approve(DecideReview),
     /// Do not let it be tried again
-    Reject(Decided),
+    Reject(DecideReview),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Opened {
+pub(crate) struct OpenReview {
     /// The operation, by its key: as `hapax effects list` names it, or idempotency_log.idem_key
     pub(crate) operation: String,
     #[command(flatten)]
@@ -108,7 +108,7 @@ pub(crate) struct Opened {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Decided {
+pub(crate) struct DecideReview {
     /// The review, as `reviews list` names it
     pub(crate) review: String,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use crate::exit::Failed;
 /// How operations of pipelines are run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Operated {
+pub(super) struct PipelineSection {
     /// The `env` label of metrics.
     environment: Option<String>,
     /// The watts of a busy core, and the grams that a kilowatt-hour emits.
@@ -29,7 +29,7 @@ pub(super) struct Operated {
 /// The declaration of a dataset.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Declared {
+pub(super) struct DatasetSection {
     owner: Option<String>,
     masked: Option<u8>,
     care_label: Option<String>,
@@ -42,7 +42,7 @@ pub(super) struct Declared {
     output_contract: Option<String>,
     slo: Option<Objective>,
     on_lock: Option<String>,
-    retries: Option<Tried>,
+    retries: Option<RetrySection>,
     #[serde(default)]
     review: bool,
     #[serde(default)]
@@ -61,7 +61,7 @@ struct Objective {
 /// How often an operation is tried again.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tried {
+struct RetrySection {
     quick: Option<u32>,
     again: Option<u32>,
     #[serde(default, with = "humantime_text")]
@@ -74,19 +74,19 @@ impl Config {
     /// The datasets that the file declares.
     pub(crate) fn datasets(&self) -> Result<BTreeMap<String, Dataset>, Failed> {
         let declared = self.datasets.iter();
-        let dataset = |(name, declared): (&String, &Declared)| {
+        let dataset = |(name, declared): (&String, &DatasetSection)| {
             let dataset = self.declared(declared).and_then(|dataset| match dataset.flaw() {
                 Some(flaw) => Err(flaw),
                 None => Ok(dataset),
             });
             let refuse =
-                |what| Failed::usage(format!("{}: datasets.{name}: {what}", self.path.display()));
+                |flaw| Failed::usage(format!("{}: datasets.{name}: {flaw}", self.path.display()));
             Ok((name.clone(), dataset.map_err(refuse)?))
         };
         declared.map(dataset).collect()
     }
 
-    fn declared(&self, declared: &Declared) -> Result<Dataset, String> {
+    fn declared(&self, declared: &DatasetSection) -> Result<Dataset, String> {
         let named = |name: &str, known: &str| format!("{name:?} is none of {known}");
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let contract =
@@ -136,18 +136,18 @@ impl Config {
 
     /// How operations are run. `wait` overrules the file's `lock_wait`.
     pub(crate) fn pipeline(&self, wait: Option<Duration>) -> hapax_pipeline::Settings {
-        let (usual, said) = (hapax_pipeline::Settings::default(), &self.pipeline);
+        let (usual, section) = (hapax_pipeline::Settings::default(), &self.pipeline);
         let whole = |n: f64| n.clamp(0.0, 1e9).round() as u64;
         hapax_pipeline::Settings {
-            environment: said.environment.clone().unwrap_or(usual.environment),
+            environment: section.environment.clone().unwrap_or(usual.environment),
             grid: hapax_pipeline::Grid {
-                milliwatts_per_core: said
+                milliwatts_per_core: section
                     .watts_per_core
                     .map_or(usual.grid.milliwatts_per_core, |watts| whole(watts * 1e3)),
-                grams_per_kwh: said.grams_per_kwh.map_or(usual.grid.grams_per_kwh, whole),
+                grams_per_kwh: section.grams_per_kwh.map_or(usual.grid.grams_per_kwh, whole),
             },
-            bucket: said.bucket.unwrap_or(usual.bucket),
-            lock_wait: wait.or(said.lock_wait).unwrap_or(usual.lock_wait),
+            bucket: section.bucket.unwrap_or(usual.bucket),
+            lock_wait: wait.or(section.lock_wait).unwrap_or(usual.lock_wait),
         }
     }
 }

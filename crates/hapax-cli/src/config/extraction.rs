@@ -16,7 +16,7 @@ use crate::exit::Failed;
 #[serde(deny_unknown_fields)]
 pub(super) struct Extraction {
     /// `builtin` or `openai`.
-    extractor: Option<Who>,
+    extractor: Option<ExtractorName>,
     /// How long results are kept, such as `7d`; or `forever`.
     ttl: Option<String>,
     /// How many bytes of results are kept.
@@ -39,7 +39,7 @@ pub(super) struct Extraction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Who {
+enum ExtractorName {
     Builtin,
     Openai,
 }
@@ -47,8 +47,8 @@ enum Who {
 impl Config {
     /// How results are kept.
     pub(crate) fn extraction(&self) -> Result<hapax_extract::Settings, Failed> {
-        let (usual, said) = (hapax_extract::Settings::default(), &self.extraction);
-        let ttl = match said.ttl.as_deref() {
+        let (usual, section) = (hapax_extract::Settings::default(), &self.extraction);
+        let ttl = match section.ttl.as_deref() {
             None => usual.ttl,
             Some("forever") => None,
             Some(text) => Some(humantime::parse_duration(text).map_err(|error| {
@@ -57,53 +57,55 @@ impl Config {
         };
         Ok(hapax_extract::Settings {
             ttl,
-            room: said.room.unwrap_or(usual.room),
-            longest: said.longest_text.unwrap_or(usual.longest),
+            room: section.room.unwrap_or(usual.room),
+            longest: section.longest_text.unwrap_or(usual.longest),
             ..usual
         })
     }
 
     /// The extractor that reads texts.
     pub(crate) fn extractor(&self) -> Result<Arc<dyn Extractor>, Failed> {
-        let said = &self.extraction;
-        let named = said.base_url.is_some() || said.model.is_some() || said.api_key.is_some();
-        match said.extractor.unwrap_or(Who::Builtin) {
-            Who::Builtin if named => {
+        let section = &self.extraction;
+        let named =
+            section.base_url.is_some() || section.model.is_some() || section.api_key.is_some();
+        match section.extractor.unwrap_or(ExtractorName::Builtin) {
+            ExtractorName::Builtin if named => {
                 Err(self.misses("extractor", "base_url, model and api_key are for \"openai\""))
             }
-            Who::Builtin => Ok(Arc::new(Builtin::default())),
-            Who::Openai => Ok(Arc::new(self.openai()?)),
+            ExtractorName::Builtin => Ok(Arc::new(Builtin::default())),
+            ExtractorName::Openai => Ok(Arc::new(self.openai()?)),
         }
     }
 
     fn openai(&self) -> Result<OpenAi, Failed> {
-        let said = &self.extraction;
+        let section = &self.extraction;
         let needed = |name: &str, value: &Option<String>| {
             value.clone().ok_or_else(|| self.misses(name, "openai needs it"))
         };
         let mut settings =
-            Settings::new(needed("base_url", &said.base_url)?, needed("model", &said.model)?);
-        if let Some(key) = &said.api_key {
+            Settings::new(needed("base_url", &section.base_url)?, needed("model", &section.model)?);
+        if let Some(key) = &section.api_key {
             let key = self.value(key).map_err(|error| self.misses("api_key", &error))?;
             let key =
                 ApiKey::new(&key).map_err(|error| self.misses("api_key", &error.to_string()))?;
             settings.api_key = Some(key);
         }
-        settings.timeout = said.timeout.unwrap_or(settings.timeout);
-        settings.max_concurrent_calls = said.calls_at_once.unwrap_or(settings.max_concurrent_calls);
-        settings.requests_per_minute = said.calls_per_minute;
+        settings.timeout = section.timeout.unwrap_or(settings.timeout);
+        settings.max_concurrent_calls =
+            section.calls_at_once.unwrap_or(settings.max_concurrent_calls);
+        settings.requests_per_minute = section.calls_per_minute;
         let micros = |price: Option<f64>| (price.unwrap_or(0.0).clamp(0.0, 1e9) * 1e6) as u64;
-        if said.input_price.is_some() || said.output_price.is_some() {
+        if section.input_price.is_some() || section.output_price.is_some() {
             settings.prices = Some(Prices {
-                input_micros_per_million: micros(said.input_price),
-                output_micros_per_million: micros(said.output_price),
+                input_micros_per_million: micros(section.input_price),
+                output_micros_per_million: micros(section.output_price),
             });
         }
         OpenAi::new(settings).map_err(|error| self.misses("base_url", &error.to_string()))
     }
 
-    fn misses(&self, setting: &str, what: &str) -> Failed {
-        Failed::usage(format!("{}: extraction.{setting}: {what}", self.path.display()))
+    fn misses(&self, setting: &str, flaw: &str) -> Failed {
+        Failed::usage(format!("{}: extraction.{setting}: {flaw}", self.path.display()))
             .next("docs/extraction.md has its settings.")
     }
 }

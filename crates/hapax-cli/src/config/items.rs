@@ -22,7 +22,7 @@ use crate::exit::Failed;
 /// A tool, `[tools.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub(super) enum Tooled {
+pub(super) enum ToolSection {
     Http {
         /// The prefix that every URL must have.
         base: Option<String>,
@@ -57,7 +57,7 @@ pub(super) enum Tooled {
         port: Option<u16>,
         from: String,
         /// `none`, `starttls` or `wrapper`.
-        tls: Option<Secured>,
+        tls: Option<MailTls>,
         user: Option<String>,
         password: Option<String>,
         message_id_domain: Option<String>,
@@ -81,7 +81,7 @@ pub(super) enum Tooled {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Secured {
+pub(super) enum MailTls {
     None,
     Starttls,
     Wrapper,
@@ -92,7 +92,7 @@ pub(super) enum Secured {
 pub(super) struct Imap {
     host: String,
     port: Option<u16>,
-    tls: Option<Secured>,
+    tls: Option<MailTls>,
     user: String,
     password: String,
     mailbox: Option<String>,
@@ -103,7 +103,7 @@ pub(super) struct Imap {
 /// A workflow, `[workflows.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Worked {
+pub(super) struct WorkflowSection {
     /// The tools it may use; all, if none are named.
     tools: Option<Vec<String>>,
     /// When it runs by itself: a cron expression, in UTC.
@@ -123,13 +123,13 @@ pub(super) struct Worked {
     #[serde(default, with = "humantime_text")]
     script_time: Option<Duration>,
     script_memory: Option<usize>,
-    maintainer: Option<Maintained>,
+    maintainer: Option<MaintainerSection>,
 }
 
 /// The maintainer, which repairs scripts: a program or a service.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Maintained {
+struct MaintainerSection {
     /// A program and its arguments.
     command: Option<Vec<String>>,
     /// The URL of a service.
@@ -142,7 +142,7 @@ struct Maintained {
     timeout: Option<Duration>,
 }
 
-impl Secured {
+impl MailTls {
     fn tls(self) -> Tls {
         match self {
             Self::None => Tls::None,
@@ -163,14 +163,14 @@ impl Config {
         let mut tools = Vec::new();
         for (name, tool) in &self.tools {
             let made = self.tool(name, tool, hapax, db).await;
-            tools.push(made.map_err(|what| self.wrong("tools", name, &what))?);
+            tools.push(made.map_err(|flaw| self.wrong("tools", name, &flaw))?);
         }
         let mut workflows = Vec::new();
         for (name, workflow) in &self.workflows {
-            let maintainer = workflow.maintainer.as_ref().map(|said| self.maintainer(said));
+            let maintainer = workflow.maintainer.as_ref().map(|section| self.maintainer(section));
             let maintainer = maintainer.transpose();
             let maintainer = maintainer
-                .map_err(|what| self.wrong("workflows", name, &format!("maintainer: {what}")))?;
+                .map_err(|flaw| self.wrong("workflows", name, &format!("maintainer: {flaw}")))?;
             workflows.push(Settings { maintainer, ..settings(name, workflow) });
         }
         Items::new(hapax.clone(), tools, workflows).map_err(|error| {
@@ -184,22 +184,22 @@ impl Config {
         self.tools.keys().cloned().collect()
     }
 
-    fn wrong(&self, section: &str, name: &str, what: &str) -> Failed {
-        Failed::usage(format!("{}: {section}.{name}: {what}", self.path.display()))
+    fn wrong(&self, section: &str, name: &str, flaw: &str) -> Failed {
+        Failed::usage(format!("{}: {section}.{name}: {flaw}", self.path.display()))
             .next("docs/items.md has the settings of tools and workflows.")
     }
 
     async fn tool(
         &self,
         name: &str,
-        tool: &Tooled,
+        tool: &ToolSection,
         hapax: &Hapax,
         db: &Path,
     ) -> Result<Arc<dyn Tool>, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         Ok(match tool {
-            Tooled::Http { .. } => Arc::new(self.http(name, tool)?),
-            Tooled::Webhook { url, secrets, timeout, allow_private, honours_id } => {
+            ToolSection::Http { .. } => Arc::new(self.http(name, tool)?),
+            ToolSection::Webhook { url, secrets, timeout, allow_private, honours_id } => {
                 let usual = WebhookSettings::new(url, self.secrets(secrets)?);
                 let settings = WebhookSettings {
                     name: name.into(),
@@ -210,36 +210,37 @@ impl Config {
                 };
                 Arc::new(Webhook::new(settings).map_err(|error| text(&error))?)
             }
-            Tooled::Email { .. } => Arc::new(self.email(name, tool)?),
-            Tooled::File { root, max_bytes } => {
+            ToolSection::Email { .. } => Arc::new(self.email(name, tool)?),
+            ToolSection::File { root, max_bytes } => {
                 let usual = FileSettings::new(self.beside(root));
                 let max_bytes = max_bytes.unwrap_or(usual.max_bytes);
                 let settings = FileSettings { name: name.into(), max_bytes, ..usual };
                 Arc::new(FileTool::new(settings).map_err(|error| text(&error))?)
             }
-            Tooled::Sql { role } => {
+            ToolSection::Sql { role } => {
                 let database = database(hapax, db).map_err(|error| text(&error))?;
                 Arc::new(Sql::new(name, database, role.clone()).map_err(|error| text(&error))?)
             }
-            Tooled::Kv {} => {
+            ToolSection::Kv {} => {
                 let database = database(hapax, db).map_err(|error| text(&error))?;
                 Arc::new(Kv::new(name, database, hapax.namespace().clone()))
             }
         })
     }
 
-    fn secrets(&self, said: &[String]) -> Result<Vec<Secret>, String> {
-        said.iter().map(|secret| self.secret(secret)).collect()
+    fn secrets(&self, names: &[String]) -> Result<Vec<Secret>, String> {
+        names.iter().map(|secret| self.secret(secret)).collect()
     }
 
-    fn maintainer(&self, said: &Maintained) -> Result<Arc<dyn Maintainer>, String> {
-        let timeout = said.timeout.unwrap_or(Duration::from_secs(300));
-        match (&said.command, &said.url) {
-            (Some(command), None) if said.secrets.is_empty() && !command.is_empty() => {
+    fn maintainer(&self, section: &MaintainerSection) -> Result<Arc<dyn Maintainer>, String> {
+        let timeout = section.timeout.unwrap_or(Duration::from_secs(300));
+        match (&section.command, &section.url) {
+            (Some(command), None) if section.secrets.is_empty() && !command.is_empty() => {
                 Ok(Arc::new(Program { command: command.clone(), timeout }))
             }
             (None, Some(url)) => {
-                let (secrets, allow_private) = (self.secrets(&said.secrets)?, said.allow_private);
+                let (secrets, allow_private) =
+                    (self.secrets(&section.secrets)?, section.allow_private);
                 let settings = EndpointSettings { secrets, timeout, allow_private };
                 let endpoint = Endpoint::new(url, settings).map_err(|error| error.to_string())?;
                 Ok(Arc::new(endpoint))
@@ -250,8 +251,8 @@ impl Config {
         }
     }
 
-    fn http(&self, name: &str, tool: &Tooled) -> Result<Http, String> {
-        let Tooled::Http {
+    fn http(&self, name: &str, tool: &ToolSection) -> Result<Http, String> {
+        let ToolSection::Http {
             base,
             headers,
             timeout,
@@ -287,8 +288,8 @@ impl Config {
         Http::new(settings).map_err(|error| error.to_string())
     }
 
-    fn email(&self, name: &str, tool: &Tooled) -> Result<Email, String> {
-        let Tooled::Email {
+    fn email(&self, name: &str, tool: &ToolSection) -> Result<Email, String> {
+        let ToolSection::Email {
             host,
             port,
             from,
@@ -317,7 +318,7 @@ impl Config {
                 let usual = MailboxSettings::new(&imap.host, login);
                 Some(MailboxSettings {
                     port: imap.port.unwrap_or(usual.port),
-                    tls: imap.tls.map_or(usual.tls, Secured::tls),
+                    tls: imap.tls.map_or(usual.tls, MailTls::tls),
                     mailbox: imap.mailbox.clone().unwrap_or(usual.mailbox.clone()),
                     settling: imap.settling.unwrap_or(usual.settling),
                     ..usual
@@ -329,7 +330,7 @@ impl Config {
         let settings = EmailSettings {
             name: name.into(),
             port: port.unwrap_or(usual.port),
-            tls: tls.map_or(usual.tls, Secured::tls),
+            tls: tls.map_or(usual.tls, MailTls::tls),
             login,
             message_id_domain: domain,
             timeout: timeout.unwrap_or(usual.timeout),
@@ -346,32 +347,32 @@ fn database(hapax: &Hapax, db: &Path) -> Result<Database, hapax::Error> {
     Database::of(hapax, url)
 }
 
-fn settings(name: &str, said: &Worked) -> Settings {
+fn settings(name: &str, section: &WorkflowSection) -> Settings {
     let usual = Settings::new(name);
     let ms =
         |time: Option<Duration>, usual: u64| time.map_or(usual, |time| time.as_millis() as u64);
     let Budget { retries, retry_ms, repairs, repair_ms, repair_cost } = usual.budget;
-    let base_ms = ms(said.retry_pause, retries.base_ms);
+    let base_ms = ms(section.retry_pause, retries.base_ms);
     let retries = Backoff {
         base_ms,
         cap_ms: retries.cap_ms.max(base_ms),
-        attempts: said.retries.unwrap_or(retries.attempts),
+        attempts: section.retries.unwrap_or(retries.attempts),
     };
-    let cost = said.repair_cost.map(|cost| (cost.clamp(0.0, 1e12) * 1_000.0) as u64);
+    let cost = section.repair_cost.map(|cost| (cost.clamp(0.0, 1e12) * 1_000.0) as u64);
     let budget = Budget {
         retries,
-        retry_ms: ms(said.retry_for, retry_ms),
-        repairs: said.repairs.unwrap_or(repairs),
-        repair_ms: ms(said.repair_within, repair_ms),
+        retry_ms: ms(section.retry_for, retry_ms),
+        repairs: section.repairs.unwrap_or(repairs),
+        repair_ms: ms(section.repair_within, repair_ms),
         repair_cost: cost.unwrap_or(repair_cost),
     };
     Settings {
-        tools: said.tools.clone(),
-        schedule: said.schedule.clone(),
-        tool_timeout: said.tool_timeout.unwrap_or(usual.tool_timeout),
+        tools: section.tools.clone(),
+        schedule: section.schedule.clone(),
+        tool_timeout: section.tool_timeout.unwrap_or(usual.tool_timeout),
         limits: Limits {
-            cpu: said.script_time.unwrap_or(usual.limits.cpu),
-            memory_bytes: said.script_memory.unwrap_or(usual.limits.memory_bytes),
+            cpu: section.script_time.unwrap_or(usual.limits.cpu),
+            memory_bytes: section.script_memory.unwrap_or(usual.limits.memory_bytes),
             ..usual.limits
         },
         budget,

@@ -16,36 +16,36 @@ use crate::exit::{Exit, Failed};
 use crate::output;
 use crate::program::{End, Program, shell};
 
-pub(super) async fn main(global: &Global, asked: &Replay) -> Result<Exit, Failed> {
+pub(super) async fn main(global: &Global, args: &Replay) -> Result<Exit, Failed> {
     let hapax = output::builder(global)
         .holder(format!("hapax journal replay, process {}", std::process::id()))
         .open(&global.db)
         .await?
         .in_namespace(output::namespace(global)?);
-    let result = replayed(global, asked, &hapax).await;
+    let result = replayed(global, args, &hapax).await;
     hapax.close().await?;
     result
 }
 
-async fn replayed(global: &Global, asked: &Replay, hapax: &Hapax) -> Result<Exit, Failed> {
-    let (dataset, tasks, files) = (asked.dataset.clone(), asked.task.clone(), asked.files.clone());
-    if asked.catalog.is_some() && asked.mode != Mode::Verify {
+async fn replayed(global: &Global, args: &Replay, hapax: &Hapax) -> Result<Exit, Failed> {
+    let (dataset, tasks, files) = (args.dataset.clone(), args.task.clone(), args.files.clone());
+    if args.catalog.is_some() && args.mode != Mode::Verify {
         return Err(Failed::usage("--catalog goes with --mode verify"));
     }
-    let scope = Scope { dataset, tasks, files, catalog: asked.catalog.clone() };
+    let scope = Scope { dataset, tasks, files, catalog: args.catalog.clone() };
     let room = tempfile::tempdir();
     let room = room.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))?;
-    let (mode, place) = match asked.mode {
+    let (mode, place) = match args.mode {
         Mode::Verify => ("verify", None),
         Mode::DryRun => ("dry-run", Some(room.path().to_owned())),
         Mode::Segment => ("segment", Some(room.path().to_owned())),
-        Mode::Full => ("full", asked.keep.clone()),
+        Mode::Full => ("full", args.keep.clone()),
     };
     let found = match &place {
         None => replay::verify(hapax, &scope).await?,
         Some(place) => replay::execute(hapax, &scope, mode, place, again).await?,
     };
-    let reviews = match asked.mode {
+    let reviews = match args.mode {
         Mode::Full => ask(hapax, &found).await?,
         _ => Vec::new(),
     };
@@ -53,7 +53,7 @@ async fn replayed(global: &Global, asked: &Replay, hapax: &Hapax) -> Result<Exit
     match found.divergences.is_empty() {
         true => Ok(Exit::Done),
         false if global.json => Ok(Exit::Refused),
-        false => Err(Failed::new(Exit::Refused, "what is there is not what the journal says")
+        false => Err(Failed::new(Exit::Refused, "an output differs from the journal")
             .next(format!("The record of this replay: hapax effects show {}", found.key))),
     }
 }
@@ -90,7 +90,7 @@ async fn again(run: Run, room: PathBuf) -> Result<(), String> {
 
 /// The variables by which a program would find the real ledger and its settings.
 fn ours() -> String {
-    let told = [
+    let kept = [
         "HAPAX_REPLAY",
         "HAPAX_DATASET",
         "HAPAX_VERSION",
@@ -101,7 +101,7 @@ fn ours() -> String {
     let plain = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     let ours = names.filter(|name| name.starts_with("HAPAX_") && plain(name));
-    let ours = ours.filter(|name| !told.contains(&name.as_str()));
+    let ours = ours.filter(|name| !kept.contains(&name.as_str()));
     ["HAPAX_DB".to_owned()].into_iter().chain(ours).collect::<Vec<_>>().join(" ")
 }
 
@@ -168,12 +168,12 @@ fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
 }
 
 /// Puts the approved files of a replay in place.
-pub(super) async fn promote(global: &Global, asked: &Promote) -> Result<Exit, Failed> {
-    let replay = asked.replay.parse();
-    let replay = replay.map_err(|error| Failed::usage(format!("{}: {error}", asked.replay)))?;
+pub(super) async fn promote(global: &Global, args: &Promote) -> Result<Exit, Failed> {
+    let replay = args.replay.parse();
+    let replay = replay.map_err(|error| Failed::usage(format!("{}: {error}", args.replay)))?;
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
-    let promoted = promotion::promote(&hapax, replay, &asked.kept, &asked.files).await;
+    let promoted = promotion::promote(&hapax, replay, &args.kept, &args.files).await;
     hapax.close().await?;
     let promoted = promoted?;
     let word = |fate| match fate {

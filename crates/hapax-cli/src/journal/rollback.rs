@@ -15,7 +15,7 @@ const PAGE: usize = 1_000;
 
 /// Lists operations that happened, or may have, and that registered how to undo them: the place of
 /// each in the journal, its steps, and their checksum.
-pub(super) async fn list(global: &Global, asked: &RollBacks) -> Result<Exit, Failed> {
+pub(super) async fn list(global: &Global, args: &RollBacks) -> Result<Exit, Failed> {
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
     let (mut fold, mut after, mut rows) = (Fold::default(), 0, Vec::new());
@@ -25,7 +25,7 @@ pub(super) async fn list(global: &Global, asked: &RollBacks) -> Result<Exit, Fai
         after = last.id;
         for moment in page.iter().filter_map(|entry| fold.push(entry)) {
             let (run, dataset) = (&moment.run, &moment.run.about.operation.dataset_id);
-            let wanted = asked.dataset.as_ref().is_none_or(|wanted| wanted == dataset);
+            let wanted = args.dataset.as_ref().is_none_or(|wanted| wanted == dataset);
             let done = matches!(moment.what, What::Complete { .. } | What::Running { .. });
             if !done || !wanted || run.namespace != *hapax.namespace() {
                 continue;
@@ -73,33 +73,33 @@ fn text(payload: &[u8]) -> String {
 }
 
 /// Undoes an operation by the steps that it registered, each once, and clears its record.
-pub(super) async fn main(global: &Global, asked: &RollBack) -> Result<Exit, Failed> {
+pub(super) async fn main(global: &Global, args: &RollBack) -> Result<Exit, Failed> {
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
-    let entry = hapax.journal(asked.pointer.saturating_sub(1), 1).await?.into_iter().next();
+    let entry = hapax.journal(args.pointer.saturating_sub(1), 1).await?.into_iter().next();
     let ours =
-        |entry: &hapax::Entry| entry.id == asked.pointer && entry.namespace == *hapax.namespace();
+        |entry: &hapax::Entry| entry.id == args.pointer && entry.namespace == *hapax.namespace();
     let Some(entry) = entry.filter(ours) else {
-        return Err(Failed::usage(format!("there is no entry {} here", asked.pointer))
+        return Err(Failed::usage(format!("there is no entry {} here", args.pointer))
             .next("See: hapax journal list"));
     };
     let (key, attempt) = (entry.key, entry.attempt);
     // The steps of an earlier attempt would undo the work of a later one.
     if hapax.show(key).await?.is_none_or(|effect| effect.attempt != attempt) {
-        let what =
+        let message =
             format!("entry {} is of an attempt that is over; another came after it", entry.id);
-        return Err(Failed::new(Exit::Conflict, what).next("See: hapax journal roll-backs"));
+        return Err(Failed::new(Exit::Conflict, message).next("See: hapax journal roll-backs"));
     }
-    if let Some(expected) = &asked.checksum {
+    if let Some(expected) = &args.checksum {
         let (_, actual) = bundle(&hapax.steps(key, attempt).await?);
         if actual != *expected {
-            let what = format!("the steps of entry {} have checksum {actual}", entry.id);
-            return Err(Failed::new(Exit::Conflict, what).next("See: hapax journal roll-backs"));
+            let message = format!("the steps of entry {} have checksum {actual}", entry.id);
+            return Err(Failed::new(Exit::Conflict, message).next("See: hapax journal roll-backs"));
         }
     }
     hapax.on_rollback(run::UNDO, run::undo);
     let pipeline = Pipeline::new(hapax.clone());
-    let taken_back = pipeline.take_back(key, attempt, (&asked.by.by, &asked.by.note)).await?;
+    let taken_back = pipeline.take_back(key, attempt, (&args.by.by, &args.by.note)).await?;
     hapax.close().await?;
     if taken_back == TakenBack::NoWay {
         return Err(Failed::new(

@@ -45,26 +45,26 @@ pub(crate) async fn project_with(mut projector: Projector, hapax: &Hapax, once: 
     }
 }
 
-pub(crate) async fn main(global: &Global, asked: &Dispatch) -> Result<Exit, Failed> {
-    log::listen(asked.telemetry.as_deref(), LogFormat::Text)?;
-    let outbox = Config::read(&asked.config)?.outbox()?;
+pub(crate) async fn main(global: &Global, args: &Dispatch) -> Result<Exit, Failed> {
+    log::listen(args.telemetry.as_deref(), LogFormat::Text)?;
+    let outbox = Config::read(&args.config)?.outbox()?;
     let hapax = output::builder(global)
         .holder(format!("hapax outbox dispatch, process {}", std::process::id()))
         .open(&global.db)
         .await?;
     let dispatcher = hapax.dispatch(outbox).await?;
-    let told = stop::told()?;
-    if !asked.until_idle {
+    let stop_signal = stop::requested()?;
+    if !args.until_idle {
         eprintln!("hapax: delivering; stop with Ctrl-C");
     }
-    let projected = project(&hapax, asked.until_idle);
+    let projected = project(&hapax, args.until_idle);
     let idle = async {
         projected.await;
         dispatcher.idle().await;
     };
     tokio::select! {
         () = idle => {}
-        () = told => {}
+        () = stop_signal => {}
     }
     let status = dispatcher.status();
     dispatcher.stop().await?;

@@ -99,7 +99,7 @@ fn a_killed_transactional_run_is_run_again() {
     assert_eq!(place.read("runs"), "run\nrun\n");
 }
 
-/// Proves K-7: for reconcilable work the reconciler is asked first.
+/// Proves K-7: for reconcilable work the reconciler looks first.
 #[test]
 fn a_killed_reconcilable_run_is_looked_up_first() {
     for (finding, expected, runs) in [("echo found", "found\n", 1), ("exit 1", "done\n", 2)] {

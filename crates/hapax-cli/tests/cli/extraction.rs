@@ -84,7 +84,7 @@ fn a_folder_is_read_edited_and_read_again() {
         .hapax(&["ontologies", "put", "rivers.json"])
         .exits(0)
         .shows("results and chunks are gone");
-    place.hapax(&["ontologies", "put", "rivers.json"]).exits(0).shows("says what it said");
+    place.hapax(&["ontologies", "put", "rivers.json"]).exits(0).shows("unchanged at");
     place.hapax(&["ontologies", "list"]).exits(0).shows(IRI);
     place.hapax(&["cache", "stats"]).exits(0).shows("results: 0, chunks: 0");
     place
@@ -105,15 +105,18 @@ fn the_example_works() {
     let story = "../../examples/extraction/run.sh";
     let ran = Command::new("sh").arg(story).env("HAPAX", env!("CARGO_BIN_EXE_hapax")).output();
     let ran = ran.expect("sh");
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let output = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success(), "{ran:?}");
-    assert!(said.contains("They have 100 chunks; 51 were read, 49 were not read again."), "{said}");
+    assert!(
+        output.contains("They have 100 chunks; 51 were read, 49 were not read again."),
+        "{output}"
+    );
 }
 
-/// A model that finds nothing, counts how often it is asked, and waits while it is held.
+/// A model that finds nothing, counts its calls, and waits while it is held.
 struct Model {
     address: String,
-    asked: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
     held: Arc<AtomicBool>,
 }
 
@@ -121,23 +124,23 @@ impl Model {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        let (asked, held) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let (counts, holds) = (asked.clone(), held.clone());
+        let (calls, held) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counts, holds) = (calls.clone(), held.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (counts, holds) = (counts.clone(), holds.clone());
                 std::thread::spawn(move || answer(stream, &counts, &holds));
             }
         });
-        Self { address, asked, held }
+        Self { address, calls, held }
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(SeqCst)
+    fn calls(&self) -> usize {
+        self.calls.load(SeqCst)
     }
 }
 
-fn answer(mut stream: TcpStream, asked: &AtomicUsize, held: &AtomicBool) {
+fn answer(mut stream: TcpStream, calls: &AtomicUsize, held: &AtomicBool) {
     loop {
         let mut request = Vec::new();
         let mut byte = [0; 1];
@@ -154,13 +157,13 @@ fn answer(mut stream: TcpStream, asked: &AtomicUsize, held: &AtomicBool) {
         if stream.read_exact(&mut body).is_err() {
             return;
         }
-        asked.fetch_add(1, SeqCst);
+        calls.fetch_add(1, SeqCst);
         while held.load(SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let said = json!({ "entities": [] }).to_string();
+        let content = json!({ "entities": [] }).to_string();
         let completion = json!({
-            "choices": [{ "message": { "role": "assistant", "content": said }, "finish_reason": "stop" }],
+            "choices": [{ "message": { "role": "assistant", "content": content }, "finish_reason": "stop" }],
             "usage": { "prompt_tokens": 10, "completion_tokens": 2 },
         })
         .to_string();
@@ -245,8 +248,8 @@ impl Two {
 }
 
 fn statuses(curl: std::process::Child) -> Vec<String> {
-    let told = curl.wait_with_output().expect("curl ends");
-    String::from_utf8_lossy(&told.stdout).lines().map(str::to_owned).collect()
+    let output = curl.wait_with_output().expect("curl ends");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
 /// Proves X-4: a thousand equal requests that are all under way at once, on two servers over one
@@ -259,12 +262,12 @@ fn a_thousand_requests_on_two_servers_are_one_call() {
     let text = "The Danube flows through Vienna.";
     let asking: Vec<_> = (0..4).map(|_| two.ask(250, &[0, 1], text)).collect();
     wait_until("all of them wait", || two.under_way() == 1_000);
-    assert_eq!(two.model.asked(), 1, "and one of them for the model");
+    assert_eq!(two.model.calls(), 1, "and one of them for the model");
     two.model.held.store(false, SeqCst);
-    let told: Vec<_> = asking.into_iter().flat_map(statuses).collect();
-    assert_eq!(told.len(), 1_000);
-    assert!(told.iter().all(|status| status == "200"), "{told:?}");
-    assert_eq!(two.model.asked(), 1);
+    let received: Vec<_> = asking.into_iter().flat_map(statuses).collect();
+    assert_eq!(received.len(), 1_000);
+    assert!(received.iter().all(|status| status == "200"), "{received:?}");
+    assert_eq!(two.model.calls(), 1);
 }
 
 /// Proves X-4: when the server that performs the call is killed, the other one calls once more, and
@@ -274,13 +277,13 @@ fn a_server_that_is_killed_is_overtaken() {
     let two = Two::start();
     two.model.held.store(true, SeqCst);
     let first = two.ask(1, &[0], "The Danube.");
-    wait_until("the first call", || two.model.asked() == 1);
+    wait_until("the first call", || two.model.calls() == 1);
     let waiting = two.ask(20, &[1], "The Danube.");
     let killed = two.servers.lock().expect("no panic").remove(0);
     killed.kill();
     two.model.held.store(false, SeqCst);
-    let told = statuses(waiting);
-    assert_eq!(told, vec!["200"; 20]);
-    assert_eq!(two.model.asked(), 2);
+    let received = statuses(waiting);
+    assert_eq!(received, vec!["200"; 20]);
+    assert_eq!(two.model.calls(), 2);
     assert_eq!(statuses(first), ["000"], "its server is gone");
 }

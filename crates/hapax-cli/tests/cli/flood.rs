@@ -9,7 +9,7 @@ use super::serve::{Server, status};
 use super::{LONG, Place, wait_until};
 
 /// The answer to a client that sends a gigabyte after this head, and reads even when it is cut off.
-fn told_of_a_gigabyte(address: &str, head: &str) -> String {
+fn answer_to_a_gigabyte(address: &str, head: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.write_all(head.as_bytes()).expect("a head");
     let mut reader = stream.try_clone().expect("a copy");
@@ -22,7 +22,7 @@ fn told_of_a_gigabyte(address: &str, head: &str) -> String {
     });
     let mut line = String::new();
     let read = BufReader::new(&mut reader).read_line(&mut line);
-    read.expect("it is told before it is cut off");
+    read.expect("an answer comes before the connection is cut off");
     let _ = reader.shutdown(std::net::Shutdown::Both);
     let (_, sent) = sending.join().expect("no panic");
     assert!(sent < 16_384, "a gigabyte is not read");
@@ -54,8 +54,8 @@ fn flood(server: &Server, path: &str, headers: &[&str], fine: &str) {
     }
     // A gigabyte with a declared length, and one without.
     for length in ["Transfer-Encoding: chunked\r\n\r\n", "Content-Length: 1073741824\r\n\r\n"] {
-        let told = told_of_a_gigabyte(&server.address, &head(length));
-        assert_eq!(told, "HTTP/1.1 413 Payload Too Large\r\n", "{path} {length}");
+        let answer = answer_to_a_gigabyte(&server.address, &head(length));
+        assert_eq!(answer, "HTTP/1.1 413 Payload Too Large\r\n", "{path} {length}");
     }
     // A body that is a little too large gets its error, whether the client asks before it sends or not.
     let large = place.path("large.json");
@@ -95,10 +95,10 @@ fn stall(server: &Server, path: &str, headers: &[&str], fine: &str) {
             stream
         })
         .collect();
-    let mut told = String::new();
-    let _ = stalling.last_mut().expect("500").read_to_string(&mut told);
-    assert!(told.starts_with("HTTP/1.1 503"), "{told:?}");
-    assert!(told.contains("retry-after: ") && told.contains("HX0309"), "{told}");
+    let mut answer = String::new();
+    let _ = stalling.last_mut().expect("500").read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer:?}");
+    assert!(answer.contains("retry-after: ") && answer.contains("HX0309"), "{answer}");
     assert_eq!(status(&[&with[..], &["-d", "{}", &url]].concat()), fine);
     let peak = server.peak_mb();
     assert!(peak < 256, "{peak} MB");

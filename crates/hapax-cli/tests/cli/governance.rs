@@ -80,16 +80,16 @@ fn refusals_are_in_the_governance_ledger() {
 
     let ledger = shop.hapax(&["outbox", "export"]).exits(0).json();
     let ledger = ledger.as_array().expect("entries");
-    let told = |name: &str| ledger.iter().map(|entry| entry[name].clone()).collect::<Vec<_>>();
+    let column = |name: &str| ledger.iter().map(|entry| entry[name].clone()).collect::<Vec<_>>();
     let refused = ["operation_refused", "operation_refused", "operation_refused", "replay_refused"];
-    assert_eq!(told("event_name"), [&["artifact_published"], &refused[..]].concat());
+    assert_eq!(column("event_name"), [&["artifact_published"], &refused[..]].concat());
     let guards =
         [json!(null), json!("care"), json!("review"), json!("check"), json!("sovereignty")];
-    assert_eq!(told("refused_by"), guards);
-    assert_eq!(told("dataset_id"), ["flow", "sites", "sites", "flow", "flow"]);
-    assert_eq!(told("care_label")[1..3], ["TK-NC", "TK-NC"]);
-    assert!(told("status")[1..].iter().all(|status| status == "refused"), "{ledger:?}");
-    assert!(told("last_error")[1..].iter().all(|said| said.is_string()), "{ledger:?}");
+    assert_eq!(column("refused_by"), guards);
+    assert_eq!(column("dataset_id"), ["flow", "sites", "sites", "flow", "flow"]);
+    assert_eq!(column("care_label")[1..3], ["TK-NC", "TK-NC"]);
+    assert!(column("status")[1..].iter().all(|status| status == "refused"), "{ledger:?}");
+    assert!(column("last_error")[1..].iter().all(|error| error.is_string()), "{ledger:?}");
     for entry in &ledger[1..] {
         assert!(!entry.to_string().contains("4711"), "{entry}");
         let pointer = &entry["wal_pointer"];
@@ -115,12 +115,12 @@ fn a_run_does_not_roll_back_an_escalated_operation() {
     shop.hapax(&words).exits(78).says("the rollback failed");
     let key = shop.hapax(&["effects", "list", "--stuck", "--json"]).exits(0).json();
     let key = key["key"].as_str().expect("a key");
-    let asked = shop.hapax(&["reviews", "open", key, "--note", "odd", "--json"]).exits(0).json();
+    let opened = shop.hapax(&["reviews", "open", key, "--note", "odd", "--json"]).exits(0).json();
     shop.write("may", "");
     shop.hapax(&words).exits(73).says("its review is pending");
     assert!(shop.place.path("half.txt").exists(), "nothing is undone");
     assert_eq!(shop.place.read("runs"), "x\n");
-    let review = asked["review"].as_str().expect("a review");
+    let review = opened["review"].as_str().expect("a review");
     shop.hapax(&["reviews", "approve", review, "--note", "go on"]).exits(0);
     shop.hapax(&words).exits(3).says("rolled back");
     assert_eq!(
@@ -253,8 +253,8 @@ fn a_held_lock_follows_the_configuration() {
     for (dataset, code, reviews) in [("left", 75, 0), ("asked", 78, 1), ("waited", 75, 1)] {
         let holder = Holder::start(&shop, dataset, &[]);
         let (began, other) = (Instant::now(), operation(dataset, "v2", &["--", "true"]));
-        let told = shop.hapax(&other).exits(code);
-        assert_eq!(told.err.contains("hapax: skipped: "), dataset == "left", "{told:?}");
+        let refused = shop.hapax(&other).exits(code);
+        assert_eq!(refused.err.contains("hapax: skipped: "), dataset == "left", "{refused:?}");
         // Without the file, it would wait for half a minute.
         let waited = dataset == "waited";
         assert!(!waited || began.elapsed() >= Duration::from_millis(20), "{:?}", began.elapsed());
@@ -327,8 +327,8 @@ fn events_are_ordered_as_the_file_says() {
     for (dataset, key) in [("flow", Some("flow/station=\"elm-fork\"")), ("levels", None)] {
         let event = json!({ "event_name": "measured", "dataset_id": dataset,
             "payload": { "station": "elm-fork" } });
-        let tell = format!("echo '{event}' > \"$HAPAX_EVENTS\"");
-        shop.hapax(&operation(dataset, "v1", &["--", "sh", "-c", &tell])).exits(0);
+        let emit = format!("echo '{event}' > \"$HAPAX_EVENTS\"");
+        shop.hapax(&operation(dataset, "v1", &["--", "sh", "-c", &emit])).exits(0);
         let db = rusqlite::Connection::open(shop.place.path("hapax.db")).expect("a file");
         let sql = "SELECT order_key FROM outbox_record WHERE dataset_id = ?1";
         let found: Option<String> =
@@ -365,11 +365,11 @@ fn exact_places_are_not_printed() {
     let event = json!({ "event_name": "surveyed", "dataset_id": "sites",
         "payload": { "geometry": serde_json::from_str::<Value>(feature).expect("JSON"),
             "care_label": "x" } });
-    let tell = format!(
+    let emit = format!(
         "cat in.json | tee out.json; echo '{event}' > \"$HAPAX_EVENTS\"; echo '{place}' >&2"
     );
     let more = ["--input", "in.json", "--output", "out.json", "--publish", "artifact_published"];
-    let made = operation("sites", "v1", &[&why[..], &more, &["--", "sh", "-c", &tell]].concat());
+    let made = operation("sites", "v1", &[&why[..], &more, &["--", "sh", "-c", &emit]].concat());
     assert_eq!(run(&made).code, Some(0));
     assert_eq!(run(&made).code, Some(0));
     for (version, check, script, code) in [
@@ -395,13 +395,13 @@ fn exact_places_are_not_printed() {
     let stuck = shop.hapax(&["effects", "list", "--stuck", "--json"]).exits(0).json();
     let text = |value: &Value| value.as_str().expect("a text").to_owned();
     let (key, attempt) = (text(&stuck["key"]), text(&stuck["attempt"]));
-    let said = ["--attempt", &attempt, "--note", place];
+    let decision = ["--attempt", &attempt, "--note", place];
     let partial = ["--saw", "partial"];
     let succeeded = ["--saw", "succeeded"];
     shop.write("found.json", feature);
     let found = ["effects", "resolve", &key, "--happened", "--result", "found.json"];
-    run(&[&found[..], &said, &partial].concat()).exits(0);
-    run(&[&["effects", "reset", &key][..], &said, &succeeded].concat()).exits(0);
+    run(&[&found[..], &decision, &partial].concat()).exits(0);
+    run(&[&["effects", "reset", &key][..], &decision, &succeeded].concat()).exits(0);
     let undone = ["--rollback", "true", "--", "echo", place];
     run(&operation("sites", "v7", &[&why[..], &undone].concat())).exits(0);
     let listed = lines(&shop.hapax(&["journal", "roll-backs", "--json"]).exits(0));
@@ -424,8 +424,8 @@ fn exact_places_are_not_printed() {
         run(words);
     }
     for format in ["openlineage", "prov", "turtle", "stac", "dcat", "cypher"] {
-        let told = run(&["lineage", "export", "--format", format]).exits(0).out;
-        assert!(told.contains("sites"), "{format}: {told}");
+        let exported = run(&["lineage", "export", "--format", format]).exits(0).out;
+        assert!(exported.contains("sites"), "{format}: {exported}");
     }
     let attested = run(&["lineage", "attest", "sites", "v1"]).exits(0).json();
     let payload = attested["payload"].as_str().expect("a payload");

@@ -13,7 +13,7 @@ use hapax_testkit::Mail;
 use super::serve::Server;
 use super::{Place, wait_until};
 
-/// A server that does everything it is asked, as often as it is asked, and answers probes whether
+/// A server that carries out each request as often as it comes, and answers probes whether
 /// it did something.
 #[derive(Clone)]
 struct Till {
@@ -101,12 +101,12 @@ impl Till {
             }
             let kind = head[0].split('/').nth(1).unwrap_or_default();
             let key = header("idempotency-key");
-            let sought = digits(key.as_ref().unwrap_or(&head[0]));
+            let wanted = digits(key.as_ref().unwrap_or(&head[0]));
             let mut rung = self.rung.lock().ok()?;
-            let known = rung.iter().any(|(_, known)| *known == sought);
+            let known = rung.iter().any(|(_, known)| *known == wanted);
             let status = match (key, known) {
                 (Some(_), _) => {
-                    rung.push((kind.to_owned(), sought));
+                    rung.push((kind.to_owned(), wanted));
                     "201 Created"
                 }
                 (None, true) => {
@@ -171,11 +171,11 @@ fn look_after(place: &Place, till: &Till) -> usize {
         let note = digits(&text("/unknown/0/mutation/key"));
         let (key, attempt) = (text("/key"), text("/judged"));
         let who = ["--attempt", &attempt, "--by", "ada", "--note", "looked"];
-        let said: &[&str] = match till.rung("notes").contains(&note) {
+        let action: &[&str] = match till.rung("notes").contains(&note) {
             true => &["happened", "--result", "null"],
             false => &["did-not-happen"],
         };
-        place.hapax(&[&["items", "act", &key], said, &who].concat()).exits(0);
+        place.hapax(&[&["items", "act", &key], action, &who].concat()).exits(0);
     }
     open.out.lines().count()
 }
@@ -228,7 +228,7 @@ fn runs_may_be_killed_at_every_step() {
         ),
     )
     .expect("settings");
-    let (mut killed, mut asked, mut mailing, mut batch, mut dice) = (0, 0, 0, 0, 7_u64);
+    let (mut killed, mut escalated, mut mailing, mut batch, mut dice) = (0, 0, 0, 0, 7_u64);
     let looked = || [&till.found, &till.missed].map(|looks| looks.load(Ordering::SeqCst));
     let write_batch =
         |batch: u64| std::fs::write(place.path("batch"), format!("b{batch}")).expect("a file");
@@ -236,9 +236,9 @@ fn runs_may_be_killed_at_every_step() {
     let deadline = Instant::now() + Duration::from_secs(120 + kills * 2);
     // Until some runs were killed with a mutation in flight that was looked up or came before a
     // person, and one run with a mail in flight.
-    while killed < kills || looked()[0] == 0 || asked == 0 || mailing == 0 {
+    while killed < kills || looked()[0] == 0 || escalated == 0 || mailing == 0 {
         let so_far = format!(
-            "{killed} of {kills} kills, {mailing} of them at a letter, {:?} looked for, {asked} asked",
+            "{killed} of {kills} kills, {mailing} of them at a letter, {:?} looked for, {escalated} escalated",
             looked()
         );
         assert!(Instant::now() < deadline, "{so_far}");
@@ -263,16 +263,16 @@ fn runs_may_be_killed_at_every_step() {
                 batch += 1;
                 write_batch(batch);
             }
-            Some(status) if status.code() == Some(78) => asked += look_after(&place, &till),
+            Some(status) if status.code() == Some(78) => escalated += look_after(&place, &till),
             Some(status) => {
-                assert_eq!(status.code(), Some(75), "waits for what cannot be told yet")
+                assert_eq!(status.code(), Some(75), "waits for an outcome that is not known yet")
             }
         }
     }
     wait_until("the last batch is done", || {
         let code = place.hapax(&["items", "run", "invoices.js"]).code;
         if code == Some(78) {
-            asked += look_after(&place, &till);
+            escalated += look_after(&place, &till);
         }
         code == Some(0)
     });
@@ -306,7 +306,7 @@ fn runs_may_be_killed_at_every_step() {
     let ([found, missed], items) = (looked(), expected.len());
     println!(
         "{killed} kills, {items} items, each charge, note, letter and row once; of the charges on \
-         their way {found} were found and {missed} were not; {asked} notes came before a person, and \
+         their way {found} were found and {missed} were not; {escalated} notes came before a person, and \
          {mailing} letters were on their way"
     );
 }
@@ -437,8 +437,8 @@ fn a_repair_is_decided_on_the_command_line() {
             serde_json::from_str(versions.out.lines().next().unwrap_or_default()).expect("JSON");
         assert_eq!(held["standing"], "held");
         assert_eq!(held["repair"]["blast_radius"], serde_json::json!(["a"]));
-        let asked = place.hapax(&["items", "escalations"]).exits(78);
-        asked.shows("mended: a repair, 1.1").shows("hapax items decide mended 1.1 --approve");
+        let escalations = place.hapax(&["items", "escalations"]).exits(78);
+        escalations.shows("mended: a repair, 1.1").shows("hapax items decide mended 1.1 --approve");
         let decide = |attempt: &str| {
             let say = if approve { "--approve" } else { "--reject" };
             let what = ["items", "decide", "mended", "1.1", say, "--attempt", attempt];
@@ -451,9 +451,9 @@ fn a_repair_is_decided_on_the_command_line() {
             true => drop(again.exits(0).shows("mended 1.1: succeeded")),
             false => drop(again.exits(78)),
         }
-        let standing = if approve { "usable" } else { "rejected" };
+        let status = if approve { "usable" } else { "rejected" };
         let versions = place.hapax(&["items", "versions", "mended"]).exits(0);
-        assert!(versions.out.contains(standing), "{versions:?}");
+        assert!(versions.out.contains(status), "{versions:?}");
         assert_eq!(till.rung("a").len(), 1);
     }
 }
@@ -480,13 +480,13 @@ fn the_example_works() {
     let story = "../../examples/invoices/run.sh";
     let ran = Command::new("sh").arg(story).env("HAPAX", env!("CARGO_BIN_EXE_hapax")).output();
     let ran = ran.expect("sh");
-    let said = String::from_utf8_lossy(&ran.stdout).into_owned();
+    let output = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert!(ran.status.success(), "{ran:?}");
-    assert!(said.contains("hapax: exit code 78") && said.contains("invoices 1.1: succeeded"));
+    assert!(output.contains("hapax: exit code 78") && output.contains("invoices 1.1: succeeded"));
     for number in ["A-2041", "2026/77", "C-9", "D-1203", "E-55"] {
-        let line = said.lines().rfind(|line| line.starts_with(number)).unwrap_or_default();
+        let line = output.lines().rfind(|line| line.starts_with(number)).unwrap_or_default();
         let counts: Vec<&str> = line.split_whitespace().skip(2).collect();
-        assert_eq!(counts, ["1", "1", "1"], "rows, payments and mails of {number}: {said}");
+        assert_eq!(counts, ["1", "1", "1"], "rows, payments and mails of {number}: {output}");
     }
 }
 

@@ -55,7 +55,7 @@ impl Endpoint {
         format!("url = \"{}\"\n{}", receiver.url(self.path), self.settings)
     }
 
-    fn is_told(&self) {
+    fn gets_each_moment(&self) {
         let place = Place::new();
         let [first, second] = self.heals;
         let receiver = Receiver::start(&[first, second, OK]);
@@ -75,7 +75,7 @@ impl Endpoint {
         assert_eq!(
             bodies(&got[2..]),
             rebuilt(&place, self.file),
-            "what was told is what the journal says, to the byte and in its order"
+            "the delivered events are those of the journal, byte for byte and in order"
         );
         let listed = place.hapax(&["outbox", "list", "--json"]).exits(0).out;
         assert!(ids(&got).iter().all(|id| listed.contains(id)), "by the ids of the outbox");
@@ -102,11 +102,11 @@ impl Endpoint {
         let refused = got.iter().filter(|request| request.body == got[0].body);
         let refused: Vec<_> = refused.cloned().collect();
         assert_eq!(ids(&refused), [failed["outbox_id"].as_str().expect("an id"); 2]);
-        let mut told = bodies(&got[1..]);
+        let mut delivered = bodies(&got[1..]);
         let mut journal = rebuilt(&place, self.file);
-        told.sort();
+        delivered.sort();
         journal.sort();
-        assert_eq!(told, journal);
+        assert_eq!(delivered, journal);
     }
 }
 
@@ -136,7 +136,7 @@ const GRAPH: Endpoint = Endpoint {
 /// Proves O-8 and P-11: each moment is delivered once and in order, and retried under the same id.
 #[test]
 fn an_openlineage_endpoint_is_told_each_moment() {
-    OPENLINEAGE.is_told();
+    OPENLINEAGE.gets_each_moment();
 }
 
 /// Proves O-6 for OpenLineage.
@@ -148,7 +148,7 @@ fn an_event_that_an_openlineage_endpoint_refuses_is_not_retried() {
 /// Proves O-8 and P-12: the statements of each moment in one transaction, in order.
 #[test]
 fn a_graph_is_told_each_moment() {
-    GRAPH.is_told();
+    GRAPH.gets_each_moment();
 }
 
 /// Proves O-6 for graphs.

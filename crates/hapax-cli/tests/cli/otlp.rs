@@ -21,11 +21,11 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// Whether the collector got a request on this path that has these bytes in it.
-fn heard(collector: &Receiver, path: &str, bytes: &[u8]) -> bool {
-    collector.got().iter().any(|told| {
-        told.path == path
-            && told.header("content-type") == Some("application/x-protobuf")
-            && told.body.windows(bytes.len()).any(|window| window == bytes)
+fn received(collector: &Receiver, path: &str, bytes: &[u8]) -> bool {
+    collector.got().iter().any(|request| {
+        request.path == path
+            && request.header("content-type") == Some("application/x-protobuf")
+            && request.body.windows(bytes.len()).any(|window| window == bytes)
     })
 }
 
@@ -57,8 +57,8 @@ fn a_collector_is_told() {
     curl(&["-H", json, "-d", ontology, &format!("{api}/ontologies")]);
     let text = r#"{"text": "The river.", "ontologyId": "e:o"}"#;
     for known in ["\"cacheHit\":false", "\"cacheHit\":true"] {
-        let told = curl(&["-H", json, "-d", text, &format!("{api}/extract")]);
-        assert!(told.contains(known), "{told}");
+        let answer = curl(&["-H", json, "-d", text, &format!("{api}/extract")]);
+        assert!(answer.contains(known), "{answer}");
     }
     for name in [
         "kfm.idempotent_replays",
@@ -78,15 +78,15 @@ fn a_collector_is_told() {
         "hapax.extraction.cache_lookup",
         "hapax.extraction.cache_store",
     ] {
-        wait_until(name, || heard(&collector, "/v1/metrics", name.as_bytes()));
+        wait_until(name, || received(&collector, "/v1/metrics", name.as_bytes()));
     }
     let hit = label("outcome", "hit");
-    wait_until("a label", || heard(&collector, "/v1/metrics", &hit));
+    wait_until("a label", || received(&collector, "/v1/metrics", &hit));
     // The rest is exported before the end.
     assert_eq!(server.stop().0, Some(0));
     let id = bytes(TRACE);
-    assert!(heard(&collector, "/v1/traces", &id), "the span is part of the caller's trace");
-    assert!(heard(&collector, "/v1/traces", b"GET /v1/effects/{key}"));
+    assert!(received(&collector, "/v1/traces", &id), "the span is part of the caller's trace");
+    assert!(received(&collector, "/v1/traces", b"GET /v1/effects/{key}"));
 }
 
 /// Proves P-15, S-3 for the proxy: its span is a child of the caller's span and the parent of the
@@ -107,7 +107,7 @@ fn a_trace_goes_through_the_proxy() {
             curl(&["-H", &parent, "-H", "Idempotency-Key: k", "-d", "EUR 10", &url]);
         }
         assert_eq!(proxy.stop().0, Some(0));
-        let last = service.asked("post /charges ").pop().expect("a request");
+        let last = service.requests("post /charges ").pop().expect("a request");
         let header = last.lines().find_map(|line| line.strip_prefix("traceparent: "));
         let header = header.expect("a header").trim().to_owned();
         let (trace, span) = header[3..52].split_once('-').expect("a trace and a span");
@@ -117,15 +117,15 @@ fn a_trace_goes_through_the_proxy() {
     assert_eq!(through(None), CALLER);
     assert!(collector.got().is_empty());
     let span = through(Some(collector.url("")));
-    assert_eq!(service.calls(), 2, "what is told again is not passed on");
+    assert_eq!(service.calls(), 2, "a replayed answer is not passed on");
     assert_ne!(span, CALLER);
     let (trace, caller, span) = (bytes(TRACE), bytes(CALLER), bytes(&span));
-    let traces = collector.got().into_iter().filter(|told| told.path == "/v1/traces");
-    let told: Vec<u8> = traces.flat_map(|told| told.body).collect();
-    let times = |part: &[u8]| told.windows(part.len()).filter(|window| *window == part).count();
+    let traces = collector.got().into_iter().filter(|request| request.path == "/v1/traces");
+    let traces: Vec<u8> = traces.flat_map(|request| request.body).collect();
+    let times = |part: &[u8]| traces.windows(part.len()).filter(|window| *window == part).count();
     // Two requests, two spans; the service saw one of them.
     assert_eq!((times(&trace), times(&caller), times(&span)), (2, 2, 1));
-    assert!(heard(&collector, "/v1/metrics", b"hapax.grants"));
+    assert!(received(&collector, "/v1/metrics", b"hapax.grants"));
 }
 
 /// Proves P-15 and P-19: the metrics and logs of one run reach a collector before the process ends.
@@ -134,15 +134,15 @@ fn a_single_run_is_told_before_it_ends() {
     let place = Place::new();
     std::fs::write(place.path("hapax.toml"), "[datasets.sites]\nmasked = 5\n").expect("a file");
     place.hapax(&["datasets", "declare"]).exits(0);
-    let told = |words: &[&str], code| {
+    let exported = |words: &[&str], code| {
         let collector = Receiver::start(&[("200 OK", "")]);
         let run = place.command(words).env(ENDPOINT, collector.url("")).output();
         Ran::from(run.expect("hapax runs")).exits(code);
         collector
     };
     let publish = operation("flow", "v1", &["--", "echo", "done"]);
-    let first = told(&publish, 0);
-    assert!(heard(&first, "/v1/metrics", b"kfm.idem_cache_misses"));
+    let first = exported(&publish, 0);
+    assert!(received(&first, "/v1/metrics", b"kfm.idem_cache_misses"));
     for (name, value) in [
         ("pipeline", "hydrology"),
         ("task", "load"),
@@ -151,13 +151,13 @@ fn a_single_run_is_told_before_it_ends() {
         ("operation_type", "publish"),
         ("sovereignty_event", "false"),
     ] {
-        assert!(heard(&first, "/v1/metrics", &label(name, value)), "{name}={value}");
+        assert!(received(&first, "/v1/metrics", &label(name, value)), "{name}={value}");
     }
-    let second = told(&publish, 0);
-    assert!(heard(&second, "/v1/metrics", b"kfm.idempotent_replays"));
-    let refused = told(&operation("sites", "v1", &["--", "true"]), 73);
-    assert!(heard(&refused, "/v1/logs", b"a guard said no"));
-    assert!(heard(&refused, "/v1/logs", b"sites"));
+    let second = exported(&publish, 0);
+    assert!(received(&second, "/v1/metrics", b"kfm.idempotent_replays"));
+    let refused = exported(&operation("sites", "v1", &["--", "true"]), 73);
+    assert!(received(&refused, "/v1/logs", b"a guard said no"));
+    assert!(received(&refused, "/v1/logs", b"sites"));
 }
 
 /// A silent collector costs a few seconds, and never the result.

@@ -6,7 +6,7 @@ use super::Place;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-fn tell(payload: &str) -> String {
+fn emit(payload: &str) -> String {
     format!(
         r#"echo '{{"event_name":"artifact_published","dataset_id":"flow","payload":{payload}}}' >> $HAPAX_EVENTS; echo done"#
     )
@@ -47,7 +47,7 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     drop(port);
     configure(&place, &format!("http://127.0.0.1:{free}/"));
     let run = |key: &str, payload: &str| {
-        place.hapax(&["run", "-k", key, "--", "sh", "-c", &tell(payload)])
+        place.hapax(&["run", "-k", key, "--", "sh", "-c", &emit(payload)])
     };
     run("early", "1").exits(73).says("no route takes the event");
     place.hapax(&["outbox", "configure"]).exits(0).prints("From now on: sinks 2, routes 1.\n");
@@ -57,9 +57,9 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     let dispatch = ["outbox", "dispatch", "--until-idle", "--telemetry", "focus-telemetry.json"];
     place.hapax(&dispatch).exits(78).says("1 delivered, 1 failed");
     let telemetry = place.read("focus-telemetry.json");
-    let told: Vec<serde_json::Value> =
+    let records: Vec<serde_json::Value> =
         telemetry.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
-    assert_eq!(told.len(), 3, "{telemetry}");
+    assert_eq!(records.len(), 3, "{telemetry}");
     for field in [
         "outbox_id",
         "pipeline_id",
@@ -71,9 +71,9 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
         "timestamp",
         "sink",
     ] {
-        assert!(told.iter().all(|told| told.get(field).is_some()), "{field}: {telemetry}");
+        assert!(records.iter().all(|record| record.get(field).is_some()), "{field}: {telemetry}");
     }
-    assert!(told.iter().any(|told| told["dispatch_status"] == "success"), "{telemetry}");
+    assert!(records.iter().any(|record| record["dispatch_status"] == "success"), "{telemetry}");
     assert_eq!(place.read("events.jsonl").lines().count(), 1);
     let failed = place.hapax(&["--json", "outbox", "list", "--status", "failed"]).exits(0).json();
     assert_eq!(failed["attempt"], 2);
@@ -84,10 +84,10 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("hapax starts");
-    let mut said = String::new();
+    let mut line = String::new();
     let errors = listener.stderr.take().expect("piped");
-    BufReader::new(errors).read_line(&mut said).expect("its address");
-    let url = said.split_whitespace().find(|word| word.starts_with("http://")).expect("a URL");
+    BufReader::new(errors).read_line(&mut line).expect("its address");
+    let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("a URL");
     configure(&place, url.trim_end_matches(';'));
     place.hapax(&["outbox", "redrive"]).exits(0).prints("1 will be tried again.\n");
     place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0).says("1 delivered, 0 failed");
@@ -96,7 +96,7 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     BufReader::new(output).read_line(&mut got).expect("a message");
     listener.kill().expect("killed");
     let _ = listener.wait();
-    assert_eq!(got, place.read("events.jsonl"), "both were told the same");
+    assert_eq!(got, place.read("events.jsonl"), "both sinks have the same events");
     assert!(got.ends_with("\"payload\":{\"rows\":7}}\n"), "{got}");
 
     let ledger = place.hapax(&["outbox", "export"]).exits(0).json();
@@ -105,8 +105,8 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     // In a directory it has the name that pipelines look for.
     let file = "reports/audit/pipeline_outbox_ledger.json";
     for _ in 0..2 {
-        let said = format!("1 events, 0 refusals, in {file}\n");
-        place.hapax(&["outbox", "export", "--to", "reports/audit"]).exits(0).prints(&said);
+        let summary = format!("1 events, 0 refusals, in {file}\n");
+        place.hapax(&["outbox", "export", "--to", "reports/audit"]).exits(0).prints(&summary);
         assert_eq!(place.read(file), place.hapax(&["outbox", "export"]).out);
     }
     assert_eq!(std::fs::read_dir(place.path("reports/audit")).expect("it is there").count(), 1);
@@ -215,7 +215,7 @@ sinks = ["log"]
     std::fs::write(place.path("hapax.toml"), config).expect("a file");
     place.hapax(&["outbox", "configure"]).exits(0);
     let run =
-        |payload: &str| place.hapax(&["run", "-k", payload, "--", "sh", "-c", &tell(payload)]);
+        |payload: &str| place.hapax(&["run", "-k", payload, "--", "sh", "-c", &emit(payload)]);
     run(r#"{"site":{"lat":38.25,"lon":-98.5}}"#)
         .exits(73)
         .says("exact coordinates at /site/lat, exact coordinates at /site/lon")
@@ -227,7 +227,7 @@ sinks = ["log"]
     place.hapax(&["outbox", "configure"]).exits(0);
     // Each declaration replaces the earlier one; a dataset that the file leaves out stays.
     place.hapax(&["datasets", "drop", "flow"]).exits(0).prints("flow is no longer declared.\n");
-    let other = place.hapax(&["run", "-k", "other", "--", "sh", "-c", &tell(good)]);
+    let other = place.hapax(&["run", "-k", "other", "--", "sh", "-c", &emit(good)]);
     other.exits(73).says("a dataset that is not registered");
     let odd = config.replace("masked = 7", "masked = 16");
     std::fs::write(place.path("hapax.toml"), odd).expect("a file");

@@ -222,7 +222,7 @@ fn a_day(shop: &Shop) {
     let verify = ["verify-artifact", "out.json", "--attestation", "attestation.json"];
     assert!(shop.hapax(&verify).exits(0).out.contains("verified: out.json"));
     shop.write("out.json", "tampered\n");
-    shop.hapax(&verify).exits(73).says("not what was attested");
+    shop.hapax(&verify).exits(73).says("does not match the attestation");
     let found = shop.hapax(&["journal", "replay", "--json"]).exits(73);
     let found: Value =
         serde_json::from_str(found.out.lines().next().expect("a line")).expect("JSON");
@@ -456,11 +456,11 @@ fn an_operation_is_escalated_by_a_command() {
     shop.hapax(&open[..3]).exits(64).says("--note");
     shop.hapax(&[&open[..], &[" "]].concat()).exits(64).says("it is blank; say why");
     shop.hapax(&["reviews", "open", "nothing", "--note", "odd"]).exits(64).says("ever begun");
-    let asked = shop.hapax(&[&open[..], &["the gauge is odd", "--json"]].concat()).exits(0).json();
-    assert_eq!(asked["standing"], "pending");
-    let review = asked["review"].as_str().expect("a review");
+    let opened = shop.hapax(&[&open[..], &["the gauge is odd", "--json"]].concat()).exits(0).json();
+    assert_eq!(opened["standing"], "pending");
+    let review = opened["review"].as_str().expect("a review");
     let again = shop.hapax(&[&open[..], &["once more"]].concat()).exits(0);
-    assert_eq!(again.out, format!("asked: {review}\n"), "one question");
+    assert_eq!(again.out, format!("opened: {review}\n"), "one question");
     let listed = shop.hapax(&["reviews", "list", "--json"]).exits(0).json();
     assert_eq!(
         (&listed["asked_by"], &listed["reason"]),

@@ -78,18 +78,18 @@ fn a_workflow_has_one_run_at_a_time_across_nodes() {
     first.env("HAPAX_DB", &shop.url).env("XDG_DATA_HOME", home);
     let first = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     // The run is in the middle of its item.
-    let (mut asked, _) = slow.accept().expect("a request");
+    let (mut connection, _) = slow.accept().expect("a request");
     shop.hapax(&run).exits(75);
     let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     // Reads the whole request, or the answer might be lost with the connection.
     let mut request = [0; 4096];
-    assert!(asked.read(&mut request).expect("a request") > 0);
-    asked.write_all(answer.as_bytes()).expect("it listens");
-    drop(asked);
+    assert!(connection.read(&mut request).expect("a request") > 0);
+    connection.write_all(answer.as_bytes()).expect("it listens");
+    drop(connection);
     Ran::from(first.wait_with_output().expect("it ends")).exits(0);
     shop.hapax(&run).exits(0);
     slow.set_nonblocking(true).expect("a listener");
-    assert!(slow.accept().is_err(), "the upstream is not asked again");
+    assert!(slow.accept().is_err(), "the upstream gets no second request");
 }
 
 /// Proves K-15 for the command line: the same commands, the same answers.
@@ -170,8 +170,8 @@ fn an_old_month_of_the_outbox_is_archived() {
     let config = "[sinks.log]\nkind = \"file\"\npath = \"events.jsonl\"\n\n[[routes]]\nevent = \"*\"\nsinks = [\"log\"]\n";
     std::fs::write(shop.place.path("hapax.toml"), config).expect("a file");
     shop.hapax(&["outbox", "configure"]).exits(0);
-    let tell = r#"echo '{"event_name":"told","dataset_id":"flow","payload":7}' >> $HAPAX_EVENTS"#;
-    let run = |key: &str| shop.hapax(&["run", "-k", key, "--", "sh", "-c", tell]).exits(0);
+    let emit = r#"echo '{"event_name":"told","dataset_id":"flow","payload":7}' >> $HAPAX_EVENTS"#;
+    let run = |key: &str| shop.hapax(&["run", "-k", key, "--", "sh", "-c", emit]).exits(0);
     shop.in_2020(|| {
         run("one");
         run("two");
@@ -186,10 +186,10 @@ fn an_old_month_of_the_outbox_is_archived() {
     let archived = shop.hapax(&archive).exits(0);
     assert!(archived.out.starts_with("outbox_record_2020_01: 2 events in "), "{}", archived.out);
     let exported = shop.place.read("outbox_record_2020_01.jsonl");
-    let told: Vec<serde_json::Value> =
+    let records: Vec<serde_json::Value> =
         exported.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
-    assert_eq!(told.len(), 2);
-    for one in &told {
+    assert_eq!(records.len(), 2);
+    for one in &records {
         assert_eq!((&one["namespace"], &one["status"]), (&"default".into(), &"dispatched".into()));
         assert_eq!(one["deliveries"][0]["sink"], "log");
     }
@@ -210,8 +210,8 @@ fn a_server_whose_database_is_away_is_not_ready() {
     let server = Server::started(child.expect("it starts"));
     let [ready, alive, claim] = ["readyz", "healthz", "v1/effects/a/claim"]
         .map(|path| format!("http://{}/{path}", server.address));
-    let asked = format!(r#"{{"attempt":"att_{}"}}"#, "01".repeat(16));
-    let json = ["-H", "Content-Type: application/json", "-d", &asked];
+    let body = format!(r#"{{"attempt":"att_{}"}}"#, "01".repeat(16));
+    let json = ["-H", "Content-Type: application/json", "-d", &body];
     assert_eq!(status(&[&ready]), "200");
     shop.server.stop();
     wait_until("it is not ready", || status(&[&ready]) == "503");

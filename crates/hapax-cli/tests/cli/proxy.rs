@@ -12,15 +12,15 @@ use super::{Place, wait_until};
 pub(super) struct Service {
     url: String,
     /// The heads of requests, in lower case.
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Service {
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let kept = asked.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let kept = requests.clone();
         std::thread::spawn(move || {
             for client in listener.incoming() {
                 let (mut client, kept) = (client.expect("a client"), kept.clone());
@@ -53,7 +53,7 @@ impl Service {
                 });
             }
         });
-        Self { url, asked }
+        Self { url, requests }
     }
 
     pub(super) fn url(&self) -> &str {
@@ -61,13 +61,13 @@ impl Service {
     }
 
     /// The heads of requests that began like this.
-    pub(super) fn asked(&self, start: &str) -> Vec<String> {
-        let asked = self.asked.lock().expect("no panic");
-        asked.iter().filter(|head| head.starts_with(start)).cloned().collect()
+    pub(super) fn requests(&self, start: &str) -> Vec<String> {
+        let requests = self.requests.lock().expect("no panic");
+        requests.iter().filter(|head| head.starts_with(start)).cloned().collect()
     }
 
     pub(super) fn calls(&self) -> usize {
-        self.asked("").len()
+        self.requests("").len()
     }
 }
 
@@ -102,11 +102,11 @@ impl Proxy {
     fn started(command: &mut Command) -> Self {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.expect("it starts");
-        let mut said = String::new();
+        let mut line = String::new();
         let errors = child.stderr.take().expect("piped");
-        BufReader::new(errors).read_line(&mut said).expect("its address");
-        let url = said.split_whitespace().find(|word| word.starts_with("http://"));
-        Self { url: url.unwrap_or_else(|| panic!("no address in {said:?}")).to_owned(), child }
+        BufReader::new(errors).read_line(&mut line).expect("its address");
+        let url = line.split_whitespace().find(|word| word.starts_with("http://"));
+        Self { url: url.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned(), child }
     }
 
     /// The output of curl: the answer's head and body.
@@ -196,9 +196,9 @@ fn a_killed_proxy_does_not_send_again() {
     waiting.wait().expect("curl ends");
     let proxy = Proxy::before(&service, &place, &[]);
     for _ in 0..3 {
-        let told = proxy.charge("k", "hang");
-        assert!(told.starts_with("HTTP/1.1 409"), "{told}");
-        assert!(told.contains("urn:hapax:error:HX0203"), "{told}");
+        let answer = proxy.charge("k", "hang");
+        assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
+        assert!(answer.contains("urn:hapax:error:HX0203"), "{answer}");
     }
     assert_eq!(service.calls(), 1);
     let list = place.hapax(&["--json", "effects", "list", "--state", "indeterminate"]).exits(0);
@@ -215,11 +215,11 @@ fn a_proxy_has_metrics_on_a_port_of_its_own() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let systemd = Systemd::listens(&place, &mut command);
     let mut proxy = Server::started(command.spawn().expect("it starts"));
-    assert_eq!(systemd.told(), "READY=1");
-    let mut said = String::new();
-    proxy.errors.read_line(&mut said).expect("another address");
-    let metrics = said.split_whitespace().find(|word| word.ends_with("/metrics"));
-    let metrics = metrics.unwrap_or_else(|| panic!("no address in {said:?}"));
+    assert_eq!(systemd.notification(), "READY=1");
+    let mut line = String::new();
+    proxy.errors.read_line(&mut line).expect("another address");
+    let metrics = line.split_whitespace().find(|word| word.ends_with("/metrics"));
+    let metrics = metrics.unwrap_or_else(|| panic!("no address in {line:?}"));
     let ready = metrics.replace("/metrics", "/readyz");
     assert_eq!(status(&[&ready]), "200");
 
@@ -248,7 +248,7 @@ fn a_proxy_has_metrics_on_a_port_of_its_own() {
     let mut waiting = waiting.expect("curl; `cargo xtask test` installs it");
     wait_until("the service is called", || service.calls() == 3);
     signal(&proxy.child, "TERM");
-    assert_eq!(systemd.told(), "STOPPING=1");
+    assert_eq!(systemd.notification(), "STOPPING=1");
     wait_until("it is no longer ready", || status(&[&ready]) == "503");
     waiting.kill().expect("it is ours");
     waiting.wait().expect("curl ends");
@@ -300,13 +300,13 @@ fn a_proxy_does_as_its_flags_say() {
         let key = format!("Idempotency-Key: {key}");
         proxy.post(path, &["-H", &key, "-H", "X-Tenant: ada", "-d", body])
     };
-    let told = proxy.charge("k", "a");
-    assert!(told.contains("HX0308"), "the tenant is missing: {told}");
-    let told = ask("/charges", "k", &"x".repeat(1_001));
-    assert!(told.starts_with("HTTP/1.1 413"), "{told}");
+    let answer = proxy.charge("k", "a");
+    assert!(answer.contains("HX0308"), "the tenant is missing: {answer}");
+    let answer = ask("/charges", "k", &"x".repeat(1_001));
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert_eq!(service.calls(), 0);
 
-    assert!(ask("/card", "k", "a").contains("4111"), "the first caller is told all of it");
+    assert!(ask("/card", "k", "a").contains("4111"), "the first caller gets the whole answer");
     let again = ask("/card", "k", "a");
     assert!(again.ends_with(r#"{"id":1,"card":{"number":"[redacted]"}}"#), "{again}");
     assert!(again.contains("x-receipt: 1"), "{again}");
@@ -324,11 +324,11 @@ fn a_proxy_does_as_its_flags_say() {
     let found = ask("/busy", "found", "a");
     assert!(found.ends_with(r#""card":{"number":"[redacted]"}}"#), "as any other: {found}");
     assert!(found.contains("x-receipt:"), "{found}");
-    assert_eq!(service.asked("get /by-key/ada/found ").len(), 1);
-    assert_eq!(service.asked("post /busy ").len(), 1);
+    assert_eq!(service.requests("get /by-key/ada/found ").len(), 1);
+    assert_eq!(service.requests("post /busy ").len(), 1);
     for nth in 1..3 {
         assert!(ask("/busy", "lost", "a").starts_with("HTTP/1.1 503"));
-        assert_eq!(service.asked("post /busy ").len(), 1 + nth);
+        assert_eq!(service.requests("post /busy ").len(), 1 + nth);
     }
     let late = ask("/charges", "found", "hang");
     assert!(late.starts_with("HTTP/1.1 504") && late.contains("within 1 s"), "{late}");
@@ -338,11 +338,11 @@ fn a_proxy_does_as_its_flags_say() {
     let patient = ["--probe", "/by-key/{key}", "--settling", "1h", "--meaning", "503=unknown"];
     let proxy = Proxy::before(&service, &place, &patient);
     let ask = || proxy.post("/busy", &["-H", "Idempotency-Key: lost", "-d", "a"]);
-    let before = service.asked("post /busy ").len();
+    let before = service.requests("post /busy ").len();
     assert!(ask().starts_with("HTTP/1.1 503"));
     assert!(ask().contains("HX0203"));
-    assert_eq!(service.asked("get /by-key/lost ").len(), 1);
-    assert_eq!(service.asked("post /busy ").len(), before + 1);
+    assert_eq!(service.requests("get /by-key/lost ").len(), 1);
+    assert_eq!(service.requests("post /busy ").len(), before + 1);
 }
 
 /// Proves S-3: each preset can be chosen on the command line, with its header, its methods, its
@@ -397,7 +397,7 @@ fn a_proxy_executes_a_key_again_after_its_lifetime() {
 #[test]
 fn flags_that_make_no_sense_are_refused() {
     let place = Place::new();
-    for (flags, said) in [
+    for (flags, message) in [
         (&["--probe", "/charges"][..], "{key}"),
         (&["--probe", "charges/{key}"], "{key}"),
         (&["--probe", "/charges/{key}", "--tenant-header", "x-tenant"], "{tenant}"),
@@ -409,7 +409,7 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--preset", "ours"], "iceberg"),
     ] {
         let words = [&to("http://127.0.0.1:1")[..], flags].concat();
-        place.hapax(&words).exits(64).says(said);
+        place.hapax(&words).exits(64).says(message);
     }
     assert!(!place.path("hapax.db").exists(), "nothing else is done");
 }
@@ -428,8 +428,8 @@ fn a_service_is_reached_by_tls() {
         let mut command = outer.command(&to(&upstream));
         Proxy::started(command.env("SSL_CERT_FILE", place.path("certificate.pem")))
     };
-    let told = trusting(&outer).charge("k", "EUR 10");
-    assert!(told.starts_with("HTTP/1.1 502") && told.contains("HX0305"), "{told}");
+    let answer = trusting(&outer).charge("k", "EUR 10");
+    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("HX0305"), "{answer}");
     assert_eq!(service.calls(), 0);
     let proxy = trusting(&inner);
     assert!(proxy.charge("k", "EUR 10").ends_with("charge 1\n"), "it was not sent before");

@@ -60,8 +60,8 @@ fn a_reproduced_output_replaces_the_recorded_one_only_after_approval() {
     shop.hapax(&promote).exits(73).says("approve it first");
     assert_eq!(shop.place.read("out.txt"), before);
     let ledger = shop.hapax(&["outbox", "export"]).exits(0).json();
-    let told = (&ledger[0]["event_name"], &ledger[0]["refused_by"], &ledger[0]["dataset_id"]);
-    assert_eq!(told, (&"promotion_refused".into(), &"review".into(), &"times".into()), "{ledger}");
+    let event = (&ledger[0]["event_name"], &ledger[0]["refused_by"], &ledger[0]["dataset_id"]);
+    assert_eq!(event, (&"promotion_refused".into(), &"review".into(), &"times".into()), "{ledger}");
     // An approval of another replay's file does not approve this one.
     let other = shop.hapax(&["journal", "replay", "--mode", "full", "--keep", "other", "--json"]);
     let other: Value = serde_json::from_str(other.out.lines().next().expect("one")).expect("JSON");

@@ -1,4 +1,4 @@
-//! `hapax dev`, `hapax serve` and `hapax token`: real processes, asked by curl.
+//! `hapax dev`, `hapax serve` and `hapax token`: real processes, called with curl.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ pub(super) struct Server {
     pub(super) child: Child,
     pub(super) errors: BufReader<ChildStderr>,
     /// Its output up to its address.
-    said: String,
+    log: String,
     pub(super) address: String,
 }
 
@@ -25,25 +25,25 @@ impl Server {
 
     pub(super) fn started(mut child: Child) -> Self {
         let mut errors = BufReader::new(child.stderr.take().expect("piped"));
-        let mut said = String::new();
+        let mut log = String::new();
         let address = loop {
             let mut line = String::new();
-            assert!(errors.read_line(&mut line).expect("a line") > 0, "no address in {said:?}");
-            said.push_str(&line);
+            assert!(errors.read_line(&mut line).expect("a line") > 0, "no address in {log:?}");
+            log.push_str(&line);
             let word = line.split_whitespace().find(|word| word.contains("://127."));
             if let Some((_, address)) = word.and_then(|word| word.split_once("://")) {
                 break address.to_owned();
             }
         };
-        Self { child, errors, said, address }
+        Self { child, errors, log, address }
     }
 
     /// Asks it to stop, and returns the exit code and the rest of its output.
     pub(super) fn stop(mut self) -> (Option<i32>, String) {
         signal(&self.child, "TERM");
-        let mut said = String::new();
-        self.errors.read_to_string(&mut said).expect("text");
-        (self.child.wait().expect("it ends").code(), said)
+        let mut log = String::new();
+        self.errors.read_to_string(&mut log).expect("text");
+        (self.child.wait().expect("it ends").code(), log)
     }
 
     /// Ends it as a power cut would.
@@ -90,15 +90,15 @@ fn dev_needs_nothing() {
     let mut line = String::new();
     server.errors.read_line(&mut line).expect("a line to try");
     let tried = Command::new("sh").args(["-c", &format!("{} -sS", line.trim())]).output();
-    let told: Value = serde_json::from_slice(&tried.expect("sh").stdout).expect("JSON");
-    assert_eq!(told["verdict"], "granted", "{told}");
+    let verdict: Value = serde_json::from_slice(&tried.expect("sh").stdout).expect("JSON");
+    assert_eq!(verdict["verdict"], "granted", "{verdict}");
     // The command line sees the same ledger.
     place.hapax(&["effects", "show", "hello"]).exits(0);
     let doctor = place.hapax(&["--json", "doctor"]);
     assert!(doctor.out.contains("\"running\":1"), "{doctor:?}");
-    let (code, said) = server.stop();
+    let (code, log) = server.stop();
     assert_eq!(code, Some(0));
-    assert!(said.contains("finishing"), "{said}");
+    assert!(log.contains("finishing"), "{log}");
     place.hapax(&["dev", "--listen", "0.0.0.0:0"]).exits(64).says("hapax serve");
 }
 
@@ -131,9 +131,9 @@ fn a_team_is_let_in_by_tokens() {
     let place = Place::new();
     let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
     assert!(
-        server.said.contains("there is no token, so every request is refused"),
+        server.log.contains("there is no token, so every request is refused"),
         "{}",
-        server.said
+        server.log
     );
     let url = format!("http://{}/v1/effects", server.address);
     assert_eq!(status(&[&url]), "401");
@@ -176,37 +176,38 @@ fn a_token_does_what_it_says() {
 
     // A token of one namespace gives access to that namespace and to no other.
     let effect = format!("{url}/v1/effects/a");
-    let asked = |token: &str, more: &[&str]| status(&[&["-H", token, "-H", JSON], more].concat());
+    let status_of =
+        |token: &str, more: &[&str]| status(&[&["-H", token, "-H", JSON], more].concat());
     let granted = curl(&["-H", &operator, "-H", JSON, "-d", "{}", &format!("{effect}/claim")]);
     let granted: Value = serde_json::from_str(&granted).expect("JSON");
     let attempt = granted["attempt"].as_str().expect("an attempt");
     let fence = &granted["fence"];
     let settle = format!(r#"{{"attempt":"{attempt}","fence":{fence},"report":"succeeded"}}"#);
-    assert_eq!(asked(&operator, &["-d", &settle, &format!("{effect}/settle")]), "200");
-    assert_eq!(asked(&operator, &[&effect]), "200");
-    assert_eq!(asked(&elsewhere, &[&effect]), "404");
-    assert_eq!(asked(&operator, &["-H", "Hapax-Namespace: shipping", &effect]), "403");
+    assert_eq!(status_of(&operator, &["-d", &settle, &format!("{effect}/settle")]), "200");
+    assert_eq!(status_of(&operator, &[&effect]), "200");
+    assert_eq!(status_of(&elsewhere, &[&effect]), "404");
+    assert_eq!(status_of(&operator, &["-H", "Hapax-Namespace: shipping", &effect]), "403");
     place.hapax(&["--namespace", "billing", "effects", "show", "a"]).exits(0);
 
     // A token of every namespace gives access to the one that is named, and to data about all of them.
-    assert_eq!(asked(&everywhere, &[&effect]), "404", "nothing in the default one");
-    assert_eq!(asked(&everywhere, &["-H", "Hapax-Namespace: billing", &effect]), "200");
-    assert_eq!(asked(&everywhere, &[&format!("{url}/metrics")]), "200");
-    assert_eq!(asked(&steward, &[&format!("{url}/metrics")]), "403");
+    assert_eq!(status_of(&everywhere, &[&effect]), "404", "nothing in the default one");
+    assert_eq!(status_of(&everywhere, &["-H", "Hapax-Namespace: billing", &effect]), "200");
+    assert_eq!(status_of(&everywhere, &[&format!("{url}/metrics")]), "200");
+    assert_eq!(status_of(&steward, &[&format!("{url}/metrics")]), "403");
 
     // Only a steward of the namespace can clear a record.
     let reset = format!(r#"{{"attempt":"{attempt}","state":"succeeded","note":"a test"}}"#);
     let reset = ["-d", &reset, &format!("{effect}/reset")];
     for (token, may) in [(&operator, "403"), (&everywhere, "403"), (&elsewhere, "404")] {
-        assert_eq!(asked(token, &reset), may);
+        assert_eq!(status_of(token, &reset), may);
     }
-    assert_eq!(asked(&steward, &reset), "200");
+    assert_eq!(status_of(&steward, &reset), "200");
 
     // An expired token is refused; the other tokens stay valid.
     let brief = made(&["--role", "viewer", "--namespace", "billing", "--lifetime", "3s"]);
-    assert_eq!(asked(&brief, &[&effect]), "200");
-    wait_until("the token is over", || asked(&brief, &[&effect]) == "401");
-    assert_eq!(asked(&operator, &[&effect]), "200");
+    assert_eq!(status_of(&brief, &[&effect]), "200");
+    wait_until("the token is over", || status_of(&brief, &[&effect]) == "401");
+    assert_eq!(status_of(&operator, &[&effect]), "200");
     let listed = place.hapax(&["token", "list"]).exits(0);
     for text in ["billing", "shipping", "every namespace", "steward"] {
         assert!(listed.out.contains(text), "{listed:?}");
@@ -250,9 +251,9 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
         let mut command = place.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).envs(variables.iter().copied());
         let server = Server::started(command.spawn().expect("it starts"));
-        let told = curl(&["-H", &shown, &format!("http://{}/v1/config", server.address)]);
-        let told: Value = serde_json::from_str(&told).expect("JSON");
-        (server.address.clone(), told["idempotency_key_lifetime"].as_u64().expect("seconds"))
+        let config = curl(&["-H", &shown, &format!("http://{}/v1/config", server.address)]);
+        let config: Value = serde_json::from_str(&config).expect("JSON");
+        (server.address.clone(), config["idempotency_key_lifetime"].as_u64().expect("seconds"))
     };
     let (week, hour) = (7 * 24 * 3600, 3600);
     let listen = ("HAPAX_LISTEN", variable.as_str());
@@ -296,7 +297,7 @@ fn a_certificate_is_read_again() {
     let config = "[server]\ntls_certificate = \"certificate.pem\"\ntls_key = \"key.pem\"\n";
     std::fs::write(place.path("hapax.toml"), config).expect("written");
     let mut server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
-    assert!(server.said.contains("https://"), "{}", server.said);
+    assert!(server.log.contains("https://"), "{}", server.log);
     let url = format!("https://{}/healthz", server.address);
     let trusted = || {
         let authority = place.path("certificate.pem");
@@ -332,15 +333,15 @@ fn the_end_is_graceful() {
     let metrics = format!("http://{}/metrics", server.address);
     wait_until("a caller waits", || curl(&[&metrics]).contains("requests_under_way 2"));
     signal(&server.child, "TERM");
-    wait_until("the door is shut", || {
+    wait_until("the listener is closed", || {
         TcpStream::connect_timeout(
             &server.address.parse().expect("an address"),
             Duration::from_secs(1),
         )
         .is_err()
     });
-    let told: Value = serde_json::from_str(&waiting.join().expect("told")).expect("JSON");
-    assert_eq!(told["state"], "running", "it was answered all the same: {told}");
+    let answer: Value = serde_json::from_str(&waiting.join().expect("no panic")).expect("JSON");
+    assert_eq!(answer["state"], "running", "it was answered all the same: {answer}");
     assert_eq!(server.stop().0, Some(0));
 }
 
@@ -358,8 +359,8 @@ fn logs_are_json_if_asked_for() {
     signal(&server.child, "HUP");
     let mut line = String::new();
     server.errors.read_line(&mut line).expect("a line");
-    let told: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
-    assert_eq!((&told["event"], &told["level"]), (&"tls_reloaded".into(), &"info".into()));
+    let record: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+    assert_eq!((&record["event"], &record["level"]), (&"tls_reloaded".into(), &"info".into()));
 }
 
 /// Proves S-6 for logs: `dev` and `proxy` write all logs for machines too. Confidential data from
@@ -403,22 +404,22 @@ fn no_secret_and_no_body_is_logged() {
         } else {
             assert_eq!((&granted["code"], words[0]), (&"HX0305".into(), "proxy"));
         }
-        let said = server.said.clone();
+        let log = server.log.clone();
         let (code, rest) = server.stop();
         assert_eq!(code, Some(0));
-        let said = said + &rest;
-        for line in said.lines() {
-            let told: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
-            assert!(told["level"].is_string() && told["message"].is_string(), "{line}");
+        let log = log + &rest;
+        for line in log.lines() {
+            let record: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+            assert!(record["level"].is_string() && record["message"].is_string(), "{line}");
         }
         for event in ["serving", "stopping"] {
-            assert!(said.contains(&format!(r#""event":"{event}""#)), "{said}");
+            assert!(log.contains(&format!(r#""event":"{event}""#)), "{log}");
         }
         if words[0] == "proxy" {
-            assert!(said.contains(r#""event":"upstream_silent""#), "{said}");
+            assert!(log.contains(r#""event":"upstream_silent""#), "{log}");
         }
         for secret in [made.out.trim(), "sesame"] {
-            assert!(!said.contains(secret), "{}: {said}", words[0]);
+            assert!(!log.contains(secret), "{}: {log}", words[0]);
         }
     }
 }
@@ -433,8 +434,8 @@ fn metrics_are_as_prometheus_wants_them() {
     status(&["-H", json, "-d", "{}", &format!("{url}/v1/effects/a/claim")]);
     let check = format!("curl -sS {url}/metrics | promtool check metrics");
     let checked = Command::new("sh").args(["-c", &check]).output().expect("sh");
-    let said = String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success() && said.is_empty(), "{said}");
+    let output = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success() && output.is_empty(), "{output}");
 }
 
 /// A socket that listens as systemd does.
@@ -450,9 +451,9 @@ impl Systemd {
         Self(socket)
     }
 
-    pub(super) fn told(&self) -> String {
+    pub(super) fn notification(&self) -> String {
         let mut text = [0; 64];
-        let length = self.0.recv(&mut text).expect("told in time");
+        let length = self.0.recv(&mut text).expect("a notification in time");
         String::from_utf8_lossy(&text[..length]).trim().to_owned()
     }
 }
@@ -465,10 +466,10 @@ fn systemd_is_told() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let systemd = Systemd::listens(&place, &mut command);
     let server = Server::started(command.spawn().expect("it starts"));
-    assert_eq!(systemd.told(), "READY=1");
+    assert_eq!(systemd.notification(), "READY=1");
     assert_eq!(status(&[&format!("http://{}/readyz", server.address)]), "200");
     assert_eq!(server.stop().0, Some(0));
-    assert_eq!(systemd.told(), "STOPPING=1");
+    assert_eq!(systemd.notification(), "STOPPING=1");
 }
 
 /// The packaged files are right: every panel queries a metric that is counted, and the settings file is valid.

@@ -1,6 +1,5 @@
 //! A caller from outside: over HTTP, through the proxy, or by SQL. A process of its own, so that it can
-//! be killed and stopped. If it is told an outcome, it prints the caller that did the effect and exits
-//! 0.
+//! be killed and stopped. If it gets an outcome, it prints the caller that did the effect and exits 0.
 
 use std::time::Duration;
 
@@ -137,7 +136,7 @@ impl<'a> Http<'a> {
 
     async fn once(&self) -> Result<u64, String> {
         let orders = self.orders;
-        let asked = boot_ms();
+        let requested_at = boot_ms();
         let lease = json!({ "term_ms": LEASE_MS, "holder": format!("client {}", orders.by) });
         let (_, lease) = self.ask("/v1/leases", &lease).await?;
         let (Some(id), Some(work_ms)) = (lease["lease"].as_str(), lease["work_ms"].as_u64()) else {
@@ -153,7 +152,7 @@ impl<'a> Http<'a> {
             match (status, verdict["verdict"].as_str(), verdict["code"].as_str()) {
                 (_, Some("replayed"), _) => return author(&verdict["outcome"]["body"]),
                 (_, Some("granted"), _) => {
-                    let until = asked + work_ms;
+                    let until = requested_at + work_ms;
                     return self.perform(&path("settle"), &verdict, until).await;
                 }
                 (_, _, Some("HX0203")) if orders.safety == "reconcilable" => {
@@ -173,10 +172,10 @@ impl<'a> Http<'a> {
             return Err("stopped in time".into());
         }
         let fence = grant["fence"].as_u64().unwrap_or_default();
-        let said = SinkClient::connect(orders.sink)
+        let sink_answer = SinkClient::connect(orders.sink)
             .and_then(|mut sink| sink.execute(&orders.target, orders.by, fence, orders.rule));
         let (attempt, by) = (&grant["attempt"], orders.by);
-        let report = match said.map_err(|error| error.to_string())? {
+        let report = match sink_answer.map_err(|error| error.to_string())? {
             Answer::Found(by) => {
                 json!({ "attempt": attempt, "fence": fence, "report": "succeeded", "body": by.to_string() })
             }
@@ -193,17 +192,17 @@ impl<'a> Http<'a> {
 
     async fn look(&self, look: &str, found: &str) -> Result<(), String> {
         let orders = self.orders;
-        let (status, sought) = self.ask(look, &json!({})).await?;
+        let (status, lookup) = self.ask(look, &json!({})).await?;
         if !status.is_success() {
-            return Err(format!("{status}: {sought}"));
+            return Err(format!("{status}: {lookup}"));
         }
-        let fence = sought["fence"].as_u64().unwrap_or_default();
-        let said = SinkClient::connect(orders.sink)
+        let fence = lookup["fence"].as_u64().unwrap_or_default();
+        let sink_answer = SinkClient::connect(orders.sink)
             .and_then(|mut sink| sink.look(&orders.target, fence + 1, orders.rule));
         let mut finding = json!({
-            "attempt": sought["attempt"], "fence": fence, "began": sought["began"],
+            "attempt": lookup["attempt"], "fence": fence, "began": lookup["began"],
         });
-        match said.map_err(|error| error.to_string())? {
+        match sink_answer.map_err(|error| error.to_string())? {
             Answer::Found(by) => {
                 (finding["happened"], finding["body"]) = (true.into(), by.to_string().into());
             }
@@ -276,12 +275,12 @@ async fn sql_once(orders: &Orders) -> Result<u64, String> {
     let failed = |error: hapax::tokio_postgres::Error| error.to_string();
     let mut client = connect(&orders.at[0]).await?;
     let tx = client.transaction().await.map_err(failed)?;
-    let asked = hapax::Fingerprint::of(orders.target.as_bytes());
+    let fingerprint = hapax::Fingerprint::of(orders.target.as_bytes());
     let row = tx
         .query_one(
             "SELECT verdict, attempt_id, fence, outcome
              FROM hapax.claim($1, $2, safety => 'transactional')",
-            &[&orders.key, &&asked.as_bytes()[..]],
+            &[&orders.key, &&fingerprint.as_bytes()[..]],
         )
         .await
         .map_err(failed)?;
@@ -305,18 +304,18 @@ async fn sql_leased(orders: &Orders) -> Result<u64, String> {
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|error| error.to_string())?;
     let lease = hapax::remote::LeaseId::from_bytes(id).to_string();
-    let asked_ms = boot_ms();
+    let requested_ms = boot_ms();
     let term = SQL_LEASE_MS as i64;
     client
         .execute("SELECT hapax.renew($1, $2, 'an attacker')", &[&lease, &term])
         .await
         .map_err(failed)?;
-    let asked = hapax::Fingerprint::of(orders.target.as_bytes());
+    let fingerprint = hapax::Fingerprint::of(orders.target.as_bytes());
     let row = client
         .query_one(
             "SELECT verdict, attempt_id, fence, outcome
              FROM hapax.claim($1, $2, $3, safety => 'transactional')",
-            &[&orders.key, &&asked.as_bytes()[..], &lease],
+            &[&orders.key, &&fingerprint.as_bytes()[..], &lease],
         )
         .await
         .map_err(failed)?;
@@ -325,7 +324,7 @@ async fn sql_leased(orders: &Orders) -> Result<u64, String> {
         Err(by) => return Ok(by),
     };
     tokio::time::sleep(Duration::from_millis(orders.work_ms)).await;
-    if boot_ms() - asked_ms >= SQL_LEASE_MS * 7 / 8 {
+    if boot_ms() - requested_ms >= SQL_LEASE_MS * 7 / 8 {
         return Err("stopped in time".into());
     }
     let outcome = orders.by.to_string().into_bytes();

@@ -10,7 +10,7 @@ use super::{Attack, Kind};
 use crate::report::Report;
 
 /// How long a command of the operator may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Decides and resets until the attack is over.
 pub(super) fn operate(attack: &Attack) -> Report {
@@ -75,7 +75,7 @@ fn reset(attack: &Attack, round: u64, report: &mut Report) {
         let front = progress.front.saturating_sub(30);
         let n = front.saturating_sub(round % 40);
         let fits = attack.kind(n) != Kind::Proxy && progress.is_quiet(n);
-        if !fits || progress.told.get(&n).is_none_or(Vec::is_empty) {
+        if !fits || progress.authors.get(&n).is_none_or(Vec::is_empty) {
             return;
         }
         n
@@ -128,7 +128,7 @@ fn run(command: &mut Command) -> Option<(i32, String)> {
         let _ = std::io::Read::read_to_string(&mut output, &mut text);
         text
     });
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let code = loop {
         match child.try_wait().expect("a child can be waited for") {
             Some(status) => break status.code(),

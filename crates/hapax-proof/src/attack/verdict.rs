@@ -14,7 +14,7 @@ use crate::report::Report;
 const LAPSED: Duration = Duration::from_secs(90);
 
 impl Attack {
-    /// The number of each key that callers have asked for, by its text.
+    /// The number of each key that callers have claimed, by its text.
     pub(super) fn numbers(&self) -> HashMap<String, u64> {
         let front = self.progress().front;
         (0..front).map(|n| (self.key(n).to_string(), n)).collect()
@@ -42,7 +42,7 @@ impl Attack {
         executed
     }
 
-    /// Compares the executions, the outcomes that callers were told, and the ledger.
+    /// Compares the executions, the acknowledged outcomes, and the ledger.
     pub(super) fn judge(&self, report: &mut Report) {
         let executed = self.all_executed();
         let effects = match blocking(self.effects(report)) {
@@ -53,50 +53,51 @@ impl Attack {
         for (how, count) in &progress.exits {
             report.count(format!("callers: {how}"), *count);
         }
-        let mut told = 0;
+        let mut acknowledged = 0;
         for n in 0..progress.front {
             let none = Vec::new();
             let executed = executed.get(&self.target(n)).unwrap_or(&none);
-            let heard = progress.told.get(&n).unwrap_or(&none);
-            told += u64::from(!heard.is_empty());
+            let authors = progress.authors.get(&n).unwrap_or(&none);
+            acknowledged += u64::from(!authors.is_empty());
             let name = match self.kind(n) {
                 Kind::Proxy => format!("POST /{0} {0}", self.target(n)),
                 _ => self.key(n).to_string(),
             };
             let resets = progress.resets.get(&n).copied().unwrap_or(0);
-            self.judge_key(n, executed, heard, resets, effects.get(&name), report);
+            self.judge_key(n, executed, authors, resets, effects.get(&name), report);
         }
         let keys = progress.front;
-        report.count("keys with an acknowledged outcome", told);
-        report
-            .expect(told * 2 >= keys, || format!("vacuous: {told} of {keys} keys have an outcome"));
+        report.count("keys with an acknowledged outcome", acknowledged);
+        report.expect(acknowledged * 2 >= keys, || {
+            format!("vacuous: {acknowledged} of {keys} keys have an outcome")
+        });
     }
 
     fn judge_key(
         &self,
         n: u64,
         executed: &[u64],
-        told: &[u64],
+        authors: &[u64],
         resets: u64,
         effect: Option<&Effect>,
         report: &mut Report,
     ) {
         let kind = self.kind(n);
         let state = effect.map(|effect| &effect.state);
-        let wrong = |what: String| {
+        let wrong = |violation: String| {
             let state = state.map(|state| state.name());
             format!(
-                "key {n}, {kind:?}: {what}; executed by {executed:?}, callers were told {told:?}, \
+                "key {n}, {kind:?}: {violation}; executed by {executed:?}, callers got {authors:?}, \
                  {resets} resets, now {state:?}"
             )
         };
         report.count("keys judged", 1);
         report.count("effects executed", executed.len() as u64);
-        report.count("outcomes acknowledged", told.len() as u64);
+        report.count("outcomes acknowledged", authors.len() as u64);
         let times = executed.len() as u64;
         report.count("executed more often than asked for", times.saturating_sub(1 + resets));
         report.expect(times <= 1 + resets, || wrong("executed more often than asked for".into()));
-        let lost = told.iter().filter(|by| !executed.contains(by)).count();
+        let lost = authors.iter().filter(|by| !executed.contains(by)).count();
         report.count("acknowledged and lost", lost as u64);
         report.expect(lost == 0, || wrong("acknowledged, and not done".into()));
         let recorded = match state {
@@ -111,12 +112,12 @@ impl Attack {
         }
         let name = state.map(State::name);
         if resets == 0 {
-            report.expect(told.is_empty() || name == Some(StateName::Succeeded), || {
+            report.expect(authors.is_empty() || name == Some(StateName::Succeeded), || {
                 wrong("acknowledged, and not recorded".into())
             });
-            // All callers of a key are told the same outcome.
-            let one = told.windows(2).all(|two| two[0] == two[1]);
-            report.expect(one, || wrong("callers were told different outcomes".into()));
+            // All callers of a key get the same outcome.
+            let one = authors.windows(2).all(|two| two[0] == two[1]);
+            report.expect(one, || wrong("callers got different outcomes".into()));
             let shown = matches!(
                 name,
                 Some(StateName::Succeeded | StateName::Unknown | StateName::Indeterminate)

@@ -6,7 +6,7 @@ use hapax_core::key::Key;
 use hapax_core::name::{Name, Namespace};
 use stateright::{Model, Property};
 
-/// Callers that come, lead, follow, land and die, in every order.
+/// Callers that come, lead, follow, finish and die, in every order.
 #[derive(Debug, Clone)]
 pub struct Flight {
     /// How many callers there are; the last one brings another payload.
@@ -17,7 +17,7 @@ pub struct Flight {
 
 /// The state of each caller, and the board that elects the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Hall {
+pub struct FlightState {
     board: Board<usize>,
     callers: Vec<Caller>,
     deaths: u8,
@@ -31,7 +31,7 @@ enum Caller {
     /// Follows a leader that was gone already.
     Stranded,
     Apart,
-    DeliveryResult,
+    Done,
     Dead,
 }
 
@@ -40,12 +40,12 @@ enum Caller {
 pub enum Move {
     /// A caller comes, or comes again.
     Come(usize),
-    /// A leader lands with a result, or a caller that was apart is done.
-    Land(usize),
+    /// A leader ends with a result, or a caller outside the flight is done.
+    Finish(usize),
     /// A leader ends without a result.
     Die(usize),
-    /// A follower hears of its leader.
-    Hear(usize),
+    /// A follower gets the result of its leader, or learns that it died.
+    Receive(usize),
 }
 
 fn name() -> Name {
@@ -59,77 +59,77 @@ impl Flight {
 }
 
 impl Model for Flight {
-    type State = Hall;
+    type State = FlightState;
     type Action = Move;
 
-    fn init_states(&self) -> Vec<Hall> {
+    fn init_states(&self) -> Vec<FlightState> {
         let callers = vec![Caller::Coming; self.callers];
-        vec![Hall { board: Board::default(), callers, deaths: 0 }]
+        vec![FlightState { board: Board::default(), callers, deaths: 0 }]
     }
 
-    fn actions(&self, hall: &Hall, moves: &mut Vec<Move>) {
-        for (c, caller) in hall.callers.iter().enumerate() {
+    fn actions(&self, state: &FlightState, moves: &mut Vec<Move>) {
+        for (c, caller) in state.callers.iter().enumerate() {
             match caller {
                 Caller::Coming => moves.push(Move::Come(c)),
                 Caller::Leading => {
-                    moves.push(Move::Land(c));
-                    if hall.deaths < self.deaths {
+                    moves.push(Move::Finish(c));
+                    if state.deaths < self.deaths {
                         moves.push(Move::Die(c));
                     }
                 }
-                Caller::Apart => moves.push(Move::Land(c)),
-                Caller::Following(leader) if hall.callers[*leader] != Caller::Leading => {
-                    moves.push(Move::Hear(c));
+                Caller::Apart => moves.push(Move::Finish(c)),
+                Caller::Following(leader) if state.callers[*leader] != Caller::Leading => {
+                    moves.push(Move::Receive(c));
                 }
                 _ => {}
             }
         }
     }
 
-    fn next_state(&self, hall: &Hall, step: Move) -> Option<Hall> {
-        let mut hall = hall.clone();
+    fn next_state(&self, state: &FlightState, step: Move) -> Option<FlightState> {
+        let mut state = state.clone();
         match step {
             Move::Come(c) => {
-                hall.callers[c] = match hall.board.come(&name(), self.fingerprint(c), || c) {
+                state.callers[c] = match state.board.come(&name(), self.fingerprint(c), || c) {
                     Role::Lead => Caller::Leading,
-                    Role::Follow(leader) if hall.callers[leader] == Caller::Leading => {
+                    Role::Follow(leader) if state.callers[leader] == Caller::Leading => {
                         Caller::Following(leader)
                     }
                     Role::Follow(_) => Caller::Stranded,
                     Role::Apart => Caller::Apart,
                 };
             }
-            Move::Land(c) => {
-                if hall.callers[c] == Caller::Leading {
-                    hall.board.leave(&name());
+            Move::Finish(c) => {
+                if state.callers[c] == Caller::Leading {
+                    state.board.leave(&name());
                 }
-                hall.callers[c] = Caller::DeliveryResult;
+                state.callers[c] = Caller::Done;
             }
             Move::Die(c) => {
-                hall.deaths += 1;
-                hall.board.leave(&name());
-                hall.callers[c] = Caller::Dead;
+                state.deaths += 1;
+                state.board.leave(&name());
+                state.callers[c] = Caller::Dead;
             }
-            Move::Hear(c) => {
-                let Caller::Following(leader) = hall.callers[c] else { return None };
-                hall.callers[c] = match hall.callers[leader] {
+            Move::Receive(c) => {
+                let Caller::Following(leader) = state.callers[c] else { return None };
+                state.callers[c] = match state.callers[leader] {
                     Caller::Dead => Caller::Coming,
-                    _ => Caller::DeliveryResult,
+                    _ => Caller::Done,
                 };
             }
         }
-        Some(hall)
+        Some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("one leads at a time", |_, hall: &Hall| {
-                hall.callers.iter().filter(|caller| **caller == Caller::Leading).count() <= 1
+            Property::always("one leads at a time", |_, state: &FlightState| {
+                state.callers.iter().filter(|caller| **caller == Caller::Leading).count() <= 1
             }),
             Property::always(
                 "a caller follows only its own payload",
-                |flight: &Self, hall: &Hall| {
-                    hall.callers.iter().enumerate().all(|(c, caller)| match caller {
+                |flight: &Self, state: &FlightState| {
+                    state.callers.iter().enumerate().all(|(c, caller)| match caller {
                         Caller::Following(leader) => {
                             flight.fingerprint(c) == flight.fingerprint(*leader)
                         }
@@ -137,13 +137,11 @@ impl Model for Flight {
                     })
                 },
             ),
-            Property::always("no caller follows a leader that left", |_, hall: &Hall| {
-                !hall.callers.contains(&Caller::Stranded)
+            Property::always("no caller follows a leader that left", |_, state: &FlightState| {
+                !state.callers.contains(&Caller::Stranded)
             }),
-            Property::eventually("everybody is served", |_, hall: &Hall| {
-                hall.callers
-                    .iter()
-                    .all(|caller| matches!(caller, Caller::DeliveryResult | Caller::Dead))
+            Property::eventually("everybody is served", |_, state: &FlightState| {
+                state.callers.iter().all(|caller| matches!(caller, Caller::Done | Caller::Dead))
             }),
         ]
     }

@@ -29,9 +29,9 @@ pub struct World {
     workers: Vec<Worker>,
     targets: Vec<Executed>,
     /// Effects in flight to their targets.
-    letters: Vec<Letter>,
+    messages: Vec<Message>,
     /// Findings that reconcilers have not reported yet; at most two.
-    looks: Vec<Looked>,
+    findings: Vec<PendingFinding>,
     crashes: u8,
     pauses: u8,
     doubts: u8,
@@ -47,7 +47,7 @@ pub struct World {
 
 /// An effect in flight to its target.
 #[derive(Debug, Clone, Copy)]
-struct Letter {
+struct Message {
     key: usize,
     attempt: AttemptId,
     author: AttemptId,
@@ -68,13 +68,13 @@ struct Worker {
     /// Its own clock says that the lease may be about to lapse.
     late: bool,
     task: Task,
-    /// The author of the outcome that callers were told, for each key.
-    told: Vec<Option<AttemptId>>,
+    /// The author of the outcome that its callers received, for each key.
+    received: Vec<Option<AttemptId>>,
 }
 
 /// A finding that a reconciler has not reported yet.
 #[derive(Debug, Clone, Copy)]
-struct Looked {
+struct PendingFinding {
     key: usize,
     attempt: AttemptId,
     fence: Fence,
@@ -99,12 +99,12 @@ enum Task {
         attempt: AttemptId,
         author: AttemptId,
         fence: u64,
-        sent: Sent,
+        sent: SendStatus,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Sent {
+enum SendStatus {
     NotYet,
     /// It is in flight.
     Departed,
@@ -128,14 +128,14 @@ impl World {
             carry_out(&store, command::RenewLease { id, seen: 0 });
         }
         carry_out(&store, command::CloseLease { id });
-        let told = vec![None; protocol.keys];
-        let worker = Worker { lease: None, late: false, task: Task::Idle, told };
+        let received = vec![None; protocol.keys];
+        let worker = Worker { lease: None, late: false, task: Task::Idle, received };
         Self {
             ledger: Ledger::of(store, protocol.keys),
             workers: vec![worker; protocol.workers],
             targets: vec![Executed::default(); protocol.keys],
-            letters: Vec::new(),
-            looks: Vec::new(),
+            messages: Vec::new(),
+            findings: Vec::new(),
             crashes: 0,
             pauses: 0,
             doubts: 0,
@@ -168,12 +168,12 @@ impl World {
         &self.targets[key].by
     }
 
-    pub(super) fn told(&self, key: usize) -> impl Iterator<Item = AttemptId> {
-        self.workers.iter().filter_map(move |worker| worker.told[key])
+    pub(super) fn received(&self, key: usize) -> impl Iterator<Item = AttemptId> {
+        self.workers.iter().filter_map(move |worker| worker.received[key])
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.workers.iter().all(|worker| worker.told.iter().all(Option::is_some))
+        self.workers.iter().all(|worker| worker.received.iter().all(Option::is_some))
     }
 
     /// Whether a lease that was dead is alive again.
@@ -207,7 +207,7 @@ impl World {
         for (w, worker) in self.workers.iter().enumerate() {
             match worker.task {
                 Task::Idle => {
-                    let wanted = (0..self.keys()).filter(|key| worker.told[*key].is_none());
+                    let wanted = (0..self.keys()).filter(|key| worker.received[*key].is_none());
                     for key in wanted {
                         acts.push(Act::Ask(w, key, false));
                         if protocol.derived && self.may_derive(key) {
@@ -232,11 +232,11 @@ impl World {
                     // Only work that no other attempt can be granted goes on when its lease may lapse.
                     let goes_on = protocol.target == Target::Opaque || planted(Bug::HolderWorksOn);
                     let stops = worker.late && !goes_on;
-                    if sent == Sent::NotYet && !transactional {
+                    if sent == SendStatus::NotYet && !transactional {
                         if !stops {
                             acts.push(Act::Depart(w));
                         }
-                    } else if sent != Sent::Departed {
+                    } else if sent != SendStatus::Departed {
                         acts.push(Act::Report(w, true));
                         if doubtful {
                             acts.push(Act::Report(w, false));
@@ -272,7 +272,7 @@ impl World {
         let held = |id| self.workers.iter().any(|worker| worker.lease == Some(id));
         let orphans = self.ledger.leases.iter().filter(|lease| !held(lease.id) && !lapsed(lease));
         acts.extend(orphans.map(|lease| Act::Lapse(lease.id)));
-        acts.extend((0..self.letters.len()).map(Act::Arrive));
+        acts.extend((0..self.messages.len()).map(Act::Arrive));
         if self.restores < protocol.restores {
             let act = if self.copy.is_none() { Act::Backup } else { Act::Restore };
             acts.push(act);
@@ -280,14 +280,15 @@ impl World {
         if protocol.crashes + protocol.pauses > 0 {
             acts.push(Act::Expire);
         }
-        acts.extend((0..self.looks.len()).map(Act::Judge));
-        if self.looks.len() < 2 && matches!(protocol.target.safety(), Safety::Reconcilable(_)) {
+        acts.extend((0..self.findings.len()).map(Act::Judge));
+        if self.findings.len() < 2 && matches!(protocol.target.safety(), Safety::Reconcilable(_)) {
             acts.extend((0..self.keys()).filter(|key| self.unknown(*key).is_some()).map(Act::Look));
         }
         if protocol.target == Target::Settling {
             // The target's declaration: a sent effect arrives within the settling time.
             let ripe = |key: &usize| {
-                let arrived = |attempt| self.letters.iter().all(|letter| letter.attempt != attempt);
+                let arrived =
+                    |attempt| self.messages.iter().all(|message| message.attempt != attempt);
                 self.unknown(*key).is_some_and(arrived)
             };
             acts.extend((0..self.keys()).filter(ripe).map(Act::Settle));
@@ -313,7 +314,7 @@ impl World {
         let mut world = self.clone();
         match act {
             Act::Ask(w, key, derived) => world.ask(w, key, derived),
-            Act::Claim(w, told) => world.claim(protocol, w, told)?,
+            Act::Claim(w, replied) => world.claim(protocol, w, replied)?,
             Act::Cancel(w) => {
                 let Task::Asking { key, attempt, .. } = world.workers[w].task else { return None };
                 world.doubts += 1;
@@ -322,7 +323,7 @@ impl World {
             }
             Act::Depart(w) => world.depart(w)?,
             Act::Arrive(nth) => world.arrive(protocol, nth),
-            Act::Report(w, told) => world.report(protocol, w, told)?,
+            Act::Report(w, replied) => world.report(protocol, w, replied)?,
             Act::Doubt(w) => {
                 world.doubts += 1;
                 world.stop(w)?;
@@ -370,7 +371,8 @@ impl World {
             }
             Act::Look(key) => world.look(protocol, key)?,
             Act::Judge(nth) => {
-                let Looked { key, attempt, fence, at: looked, found } = world.looks.remove(nth);
+                let PendingFinding { key, attempt, fence, at: looked, found } =
+                    world.findings.remove(nth);
                 let finding = match found {
                     Some(by) => Finding::Happened(outcome_of(by)),
                     None => Finding::NotFound,
@@ -461,7 +463,7 @@ impl World {
         self.workers[w].task = Task::Asking { key, attempt, author, reached: false };
     }
 
-    fn claim(&mut self, protocol: &Protocol, w: usize, told: bool) -> Option<()> {
+    fn claim(&mut self, protocol: &Protocol, w: usize, replied: bool) -> Option<()> {
         let Task::Asking { key, attempt, author, .. } = self.workers[w].task else { return None };
         let ask = Ask {
             fingerprint: Fingerprint::of(b""),
@@ -477,7 +479,7 @@ impl World {
             part: None,
         };
         let answer = self.submit(command::Claim { name: name(key), ask });
-        if !told {
+        if !replied {
             self.doubts += 1;
             self.workers[w].task = Task::Asking { key, attempt, author, reached: true };
             return Some(());
@@ -485,11 +487,11 @@ impl World {
         let worker = &mut self.workers[w];
         worker.task = match answer {
             Some(Verdict::Granted(grant)) => {
-                let (fence, sent) = (grant.fence.0, Sent::NotYet);
+                let (fence, sent) = (grant.fence.0, SendStatus::NotYet);
                 Task::Running { key, attempt, author, fence, sent }
             }
             Some(Verdict::Replayed { outcome, .. }) => {
-                worker.told[key] = author_of(&outcome);
+                worker.received[key] = author_of(&outcome);
                 Task::Idle
             }
             // The lease is over, and the attempt with it: a copy of the claim may have been granted.
@@ -507,22 +509,22 @@ impl World {
         let Task::Running { key, attempt, author, fence, sent } = &mut self.workers[w].task else {
             return None;
         };
-        *sent = Sent::Departed;
-        let letter = Letter { key: *key, attempt: *attempt, author: *author, fence: *fence };
-        self.letters.push(letter);
+        *sent = SendStatus::Departed;
+        let message = Message { key: *key, attempt: *attempt, author: *author, fence: *fence };
+        self.messages.push(message);
         Some(())
     }
 
     fn arrive(&mut self, protocol: &Protocol, nth: usize) {
-        let Letter { key, author: of, fence, .. } = self.letters.remove(nth);
+        let Message { key, author: of, fence, .. } = self.messages.remove(nth);
         let target = &mut self.targets[key];
         let sent = match (protocol.target, target.by.first()) {
-            (Target::Keyed, Some(first)) => Sent::There(*first),
-            (Target::Fenced | Target::FencedUnseen, _) if fence < target.bar => Sent::Refused,
+            (Target::Keyed, Some(first)) => SendStatus::There(*first),
+            (Target::Fenced | Target::FencedUnseen, _) if fence < target.bar => SendStatus::Refused,
             _ => {
                 target.by.push(of);
                 target.bar = fence;
-                Sent::There(of)
+                SendStatus::There(of)
             }
         };
         for worker in &mut self.workers {
@@ -534,15 +536,15 @@ impl World {
         }
     }
 
-    fn report(&mut self, protocol: &Protocol, w: usize, told: bool) -> Option<()> {
+    fn report(&mut self, protocol: &Protocol, w: usize, replied: bool) -> Option<()> {
         let Task::Running { key, attempt, author, fence, sent } = self.workers[w].task else {
             return None;
         };
         let transactional = protocol.target == Target::Transactional;
         let report = match sent {
-            Sent::There(by) => Report::Succeeded(outcome_of(by)),
-            Sent::NotYet if transactional => Report::Succeeded(outcome_of(author)),
-            Sent::NotYet | Sent::Departed | Sent::Refused => {
+            SendStatus::There(by) => Report::Succeeded(outcome_of(by)),
+            SendStatus::NotYet if transactional => Report::Succeeded(outcome_of(author)),
+            SendStatus::NotYet | SendStatus::Departed | SendStatus::Refused => {
                 Report::Failed("the target refused it".into())
             }
         };
@@ -563,13 +565,13 @@ impl World {
         } else {
             self.settle(key, (attempt, Some(Fence(fence))), report)?
         };
-        if !told {
+        if !replied {
             self.doubts += 1;
             return Some(());
         }
         self.workers[w].task = Task::Idle;
         if succeeded && !matches!(settled, Settled::Fenced(_)) {
-            self.workers[w].told[key] = self.outcome(key);
+            self.workers[w].received[key] = self.outcome(key);
         }
         Some(())
     }
@@ -589,7 +591,7 @@ impl World {
             State::Unknown { since, .. } => LeaseInstant { ms: 0, ..since },
             _ => return None,
         };
-        self.looks.push(Looked { key, attempt, fence: Fence(fence), at, found });
+        self.findings.push(PendingFinding { key, attempt, fence: Fence(fence), at, found });
         Some(())
     }
 }

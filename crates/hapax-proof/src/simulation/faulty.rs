@@ -42,7 +42,7 @@ impl Clock for VirtualClock {
 
 /// The faults of the line.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Weather {
+pub(super) struct LineFaults {
     /// How many of 1,000 calls fail before they take effect.
     pub(super) before: u32,
     /// How many take effect and lose their reply.
@@ -63,7 +63,7 @@ pub(super) enum When {
 /// The line to the store that all nodes share.
 pub(super) struct Line {
     pub(super) store: Arc<MemoryStore>,
-    weather: Mutex<Weather>,
+    faults: Mutex<LineFaults>,
     dice: Mutex<SmallRng>,
     /// Until when the store answers no call.
     stalled: Mutex<Option<Instant>>,
@@ -83,18 +83,18 @@ pub(super) struct Tally {
 }
 
 impl Line {
-    pub(super) fn new(store: Arc<MemoryStore>, weather: Weather, seed: u64) -> Arc<Self> {
+    pub(super) fn new(store: Arc<MemoryStore>, faults: LineFaults, seed: u64) -> Arc<Self> {
         Arc::new(Self {
             store,
-            weather: Mutex::new(weather),
+            faults: Mutex::new(faults),
             dice: Mutex::new(SmallRng::seed_from_u64(seed)),
             stalled: Mutex::new(None),
             tally: Tally::default(),
         })
     }
 
-    pub(super) fn clear_up(&self) {
-        *self.weather.lock().expect("one thread") = Weather::default();
+    pub(super) fn clear_faults(&self) {
+        *self.faults.lock().expect("one thread") = LineFaults::default();
     }
 
     pub(super) fn stall(&self, for_ms: u64) {
@@ -103,7 +103,7 @@ impl Line {
         *stalled = (*stalled).max(Some(until));
     }
 
-    async fn out_of_the_stall(&self) {
+    async fn wait_for_the_stall(&self) {
         let until = *self.stalled.lock().expect("one thread");
         if let Some(until) = until {
             tokio::time::sleep_until(until).await;
@@ -111,19 +111,19 @@ impl Line {
     }
 
     /// The fault of the next call, and its delays there and back.
-    fn fate(&self) -> (Option<When>, [Duration; 2]) {
-        let weather = self.weather.lock().expect("one thread");
+    fn draw_fault(&self) -> (Option<When>, [Duration; 2]) {
+        let faults = self.faults.lock().expect("one thread");
         let mut dice = self.dice.lock().expect("one thread");
         let nth = self.tally.calls.fetch_add(1, Ordering::Relaxed);
         let roll = dice.random_range(0..1000);
-        let fault = match weather.exactly {
+        let fault = match faults.exactly {
             Some((exactly, when)) => (exactly == nth).then_some(when),
-            None if roll < weather.before => Some(When::Before),
-            None if roll < weather.before + weather.after => Some(When::After),
+            None if roll < faults.before => Some(When::Before),
+            None if roll < faults.before + faults.after => Some(When::After),
             None => None,
         };
-        let late = |dice: &mut SmallRng| match dice.random_range(0..1000) < weather.late {
-            true => Duration::from_millis(dice.random_range(0..=weather.late_ms)),
+        let late = |dice: &mut SmallRng| match dice.random_range(0..1000) < faults.late {
+            true => Duration::from_millis(dice.random_range(0..=faults.late_ms)),
             false => Duration::ZERO,
         };
         let delays = [late(&mut dice), late(&mut dice)];
@@ -179,48 +179,48 @@ impl Switch {
     }
 }
 
-enum Errand {
+enum StoreCall {
     Job(Box<Job>),
     Read(Reading),
 }
 
 /// The store as one node sees it. The calls of a node arrive in order.
 pub(super) struct FaultyStore {
-    errands: mpsc::UnboundedSender<Errand>,
+    calls: mpsc::UnboundedSender<StoreCall>,
 }
 
 impl FaultyStore {
     pub(super) fn new(line: Arc<Line>, switch: Arc<Switch>) -> Arc<Self> {
-        let (errands, mut queue) = mpsc::unbounded_channel();
+        let (calls, mut queue) = mpsc::unbounded_channel();
         tokio::spawn(async move {
-            while let Some(errand) = queue.recv().await {
-                let (fault, [there, back]) = line.fate();
+            while let Some(call) = queue.recv().await {
+                let (fault, [there, back]) = line.draw_fault();
                 tokio::time::sleep(there).await;
                 switch.moving().await;
-                line.out_of_the_stall().await;
+                line.wait_for_the_stall().await;
                 if switch.is_dead() {
                     continue;
                 }
-                run(errand, &line, &switch, fault, back);
+                run(call, &line, &switch, fault, back);
             }
         });
-        Arc::new(Self { errands })
+        Arc::new(Self { calls })
     }
 }
 
 fn run(
-    errand: Errand,
+    call: StoreCall,
     line: &Arc<Line>,
     switch: &Arc<Switch>,
     fault: Option<When>,
     back: Duration,
 ) {
-    match errand {
-        Errand::Read(reading) => match fault {
+    match call {
+        StoreCall::Read(reading) => match fault {
             Some(_) => reading(Err(StoreError::Unavailable("the line is bad".into()))),
             None => line.store.read(reading),
         },
-        Errand::Job(mut job) => {
+        StoreCall::Job(mut job) => {
             if fault != Some(When::Before) {
                 line.store.carry_out(&mut job);
             }
@@ -244,11 +244,11 @@ fn run(
 impl Store for FaultyStore {
     fn submit(&self, jobs: Vec<Job>) {
         for job in jobs {
-            let _ = self.errands.send(Errand::Job(Box::new(job)));
+            let _ = self.calls.send(StoreCall::Job(Box::new(job)));
         }
     }
 
     fn read(&self, reading: Reading) {
-        let _ = self.errands.send(Errand::Read(reading));
+        let _ = self.calls.send(StoreCall::Read(reading));
     }
 }

@@ -70,8 +70,8 @@ pub(super) struct Call {
     /// Its own work was begun.
     pub(super) offered: bool,
     began: u64,
-    told: Option<(u64, Reply)>,
-    /// It was told an outcome that was not recorded at that moment.
+    reply: Option<(u64, Reply)>,
+    /// It got an outcome that was not recorded at that moment.
     early: bool,
     hung: bool,
     void: bool,
@@ -93,7 +93,7 @@ impl Log {
             reset,
             offered: false,
             began,
-            told: None,
+            reply: None,
             early: false,
             hung: false,
             void: false,
@@ -121,12 +121,12 @@ impl Log {
     pub(super) fn end(&self, id: u64, result: Result<Done, Error>, early: bool) {
         self.change(id, |call, moment| {
             call.early = early;
-            call.told = Call::told(&result).map(|told| (moment, told));
+            call.reply = Call::reply_in(&result).map(|reply| (moment, reply));
         });
     }
 
     pub(super) fn end_reset(&self, id: u64) {
-        self.change(id, |call, moment| call.told = Some((moment, Reply::Forgotten)));
+        self.change(id, |call, moment| call.reply = Some((moment, Reply::Forgotten)));
     }
 
     /// The call did nothing, for certain.
@@ -145,7 +145,7 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
     let calls = world.log.calls.lock().expect("one thread").clone();
     for kind in Kind::ALL {
         let entries: Vec<&Entry> = journal.iter().filter(|entry| entry.key == kind.key()).collect();
-        let wrong = |what: String| format!("{scenario}: {kind:?}: {what}");
+        let wrong = |violation: String| format!("{scenario}: {kind:?}: {violation}");
         let effect = effects.get(&(kind as u8));
         let resets = entries.iter().filter(|entry| entry.event == Event::Reset).count();
         let executed = world.targets.executed(kind);
@@ -164,8 +164,8 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
         });
         let mut history = History::default();
         for call in calls.iter().filter(|call| call.kind == kind && !call.void) {
-            if call.told.is_some() || call.offered || call.reset {
-                history.call(call.began, call.asked(), call.told.clone());
+            if call.reply.is_some() || call.offered || call.reset {
+                history.call(call.began, call.request(), call.reply.clone());
             }
         }
         report.count("histories checked", 1);
@@ -174,7 +174,7 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
         });
     }
     for call in &calls {
-        let wrong = |what| format!("{scenario}: {:?}: a caller {what}", call.kind);
+        let wrong = |violation| format!("{scenario}: {:?}: a caller {violation}", call.kind);
         report.expect(!call.hung, || wrong("was never answered"));
         report.expect(!call.early, || wrong("was told an outcome before it was recorded"));
     }
@@ -183,10 +183,10 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
 
 fn tally(world: &World, calls: &[Call], report: &mut Report) {
     let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let asked = calls.iter().filter(|call| !call.reset);
-    let told = |call: &&Call| matches!(call.told, Some((_, Reply::Outcome(_))));
-    report.count("calls", asked.clone().count() as u64);
-    report.count("calls answered with an outcome", asked.filter(told).count() as u64);
+    let runs = calls.iter().filter(|call| !call.reset);
+    let answered = |call: &&Call| matches!(call.reply, Some((_, Reply::Outcome(_))));
+    report.count("calls", runs.clone().count() as u64);
+    report.count("calls answered with an outcome", runs.filter(answered).count() as u64);
     let tally = &world.line.tally;
     report.count("calls to the store", load(&tally.calls));
     report.count("calls to the store that failed before they took effect", load(&tally.before));
@@ -248,7 +248,7 @@ fn misrecorded(
             let known = by.is_some_and(|by| executed.contains(&by));
             (!known).then(|| format!("recorded as done by {by:?}; executed by {executed:?}"))
         }
-        // A target that knows keys takes a late first arrival, and tells the next caller that asks.
+        // A target that knows keys takes a late first arrival, and answers the next caller with it.
         State::Failed(_) if kind == Kind::Keyed => None,
         State::Failed(failure) if happened => {
             Some(format!("executed by {executed:?}, and recorded as not done: {}", failure.reason))

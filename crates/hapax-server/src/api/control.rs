@@ -62,7 +62,9 @@ impl FromRequestParts<Arc<Server>> for Of {
 pub(super) fn named(error: Error) -> Problem {
     let name = error.code().starts_with("ERR_").then(|| error.code());
     let problem = match error {
-        Error::KeyDerivation(what) => Problem::new(StatusCode::BAD_REQUEST, &KEY_NOT_DERIVED, what),
+        Error::KeyDerivation(detail) => {
+            Problem::new(StatusCode::BAD_REQUEST, &KEY_NOT_DERIVED, detail)
+        }
         Error::Conflict { recorded, asked } => hapax::Error::Conflict { recorded, asked }.into(),
         Error::Epoch(mismatch) => hapax::Error::Epoch(mismatch).into(),
         Error::Unavailable(error) => hapax::Error::Store(error).into(),
@@ -101,9 +103,9 @@ async fn claim(
     Of { computation, plane }: Of,
     Wait(wait): Wait,
     _: ClientKey,
-    Json(asked): Json<wire::ControlClaim>,
+    Json(claim): Json<wire::ControlClaim>,
 ) -> Answer<wire::ControlVerdict> {
-    let request = match (&asked.request, &asked.request_base64) {
+    let request = match (&claim.request, &claim.request_base64) {
         (Some(text), None) => text.clone().into_bytes(),
         (None, Some(text)) => {
             BASE64.decode(text.as_bytes()).map_err(|_| malformed("request_base64 is not base64"))?
@@ -112,15 +114,15 @@ async fn claim(
     };
     // In another epoch the same attempt would be another request, under a key that the client does
     // not know.
-    if asked.attempt.is_some() && asked.epoch.is_none() {
-        return Err(malformed("an attempt is asked for again in its epoch: give epoch as well"));
+    if claim.attempt.is_some() && claim.epoch.is_none() {
+        return Err(malformed("a repeated attempt needs its epoch: give epoch as well"));
     }
-    let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
-    let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
+    let lease = claim.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
+    let deadline = within("deadline_ms", claim.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
     let deadline = deadline.map(Duration::from_millis);
-    let attempt = attempt(asked.attempt.as_deref())?;
+    let attempt = attempt(claim.attempt.as_deref())?;
     let terms =
-        Terms { epoch: within("epoch", asked.epoch, 0..=i64::MAX as u64)?, lease, deadline, wait };
+        Terms { epoch: within("epoch", claim.epoch, 0..=i64::MAX as u64)?, lease, deadline, wait };
     let permitted = plane.permit(&computation, &request, attempt, terms).await.map_err(named)?;
     let (key, epoch) = (permitted.key.map(|key| key.to_string()), permitted.epoch);
     answer(match permitted.permit {
@@ -148,17 +150,18 @@ async fn claim(
 async fn settle(
     Of { computation, plane }: Of,
     recorded: Named,
-    Json(asked): Json<wire::Settle>,
+    Json(request): Json<wire::Settle>,
 ) -> Answer<wire::Settled> {
-    let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
-    if !asked.events.is_empty() {
+    let (attempt, report) =
+        (parse("attempt", &request.attempt)?, request.to_domain().map_err(malformed)?);
+    if !request.events.is_empty() {
         return Err(malformed("a control request emits no events"));
     }
-    let by = (attempt, hapax::Fence(asked.fence));
-    let told = plane.report(&computation, recorded.key, by, report).await.map_err(named)?;
-    match told {
+    let by = (attempt, hapax::Fence(request.fence));
+    let settlement = plane.report(&computation, recorded.key, by, report).await.map_err(named)?;
+    match settlement {
         Some(Settled::Outdated(mismatch)) => Err(named(mismatch.into())),
-        Some(told) => settled(attempt, told),
+        Some(settlement) => settled(attempt, settlement),
         None => Err(not_found("no request of this computation has such a record")),
     }
 }

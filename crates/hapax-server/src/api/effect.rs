@@ -211,11 +211,11 @@ async fn claim(
     named: Named,
     Wait(wait): Wait,
     _: ClientKey,
-    Json(asked): Json<wire::Claim>,
+    Json(request): Json<wire::Claim>,
 ) -> Answer<wire::Verdict> {
-    let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
-    let attempt = attempt(asked.attempt.as_deref())?;
-    let fingerprint = match (&asked.payload, &asked.fingerprint) {
+    let lease = request.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
+    let attempt = attempt(request.attempt.as_deref())?;
+    let fingerprint = match (&request.payload, &request.fingerprint) {
         (Some(_), Some(_)) => {
             return Err(malformed("give payload or fingerprint, not both"));
         }
@@ -226,29 +226,29 @@ async fn claim(
         .hapax
         .effect(named.key)
         .fingerprint(fingerprint)
-        .safety(asked.safety.meant(within("settling_ms", asked.settling_ms, 0..=YEAR_MS)?))
+        .safety(request.safety.to_domain(within("settling_ms", request.settling_ms, 0..=YEAR_MS)?))
         .wait(wait);
-    if let Some(label) = asked.label.clone().or_else(|| wire::label(&named.text)) {
+    if let Some(label) = request.label.clone().or_else(|| wire::label(&named.text)) {
         effect = effect.label(label);
     }
-    if let Some(names) = &asked.lock {
+    if let Some(names) = &request.lock {
         if names.is_empty() || names.len() > 8 {
             return Err(malformed("lock has 1 to 8 names"));
         }
         effect = effect.lock(&names.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    if asked.wait_for_lock {
+    if request.wait_for_lock {
         effect = effect.on_lock(OnLock::Wait);
     }
-    if let Some(ms) = within("ttl_ms", asked.ttl_ms, 1..=10 * YEAR_MS)? {
+    if let Some(ms) = within("ttl_ms", request.ttl_ms, 1..=10 * YEAR_MS)? {
         effect = effect.ttl(Duration::from_millis(ms));
     }
-    let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
+    let deadline = within("deadline_ms", request.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
     if let Some(deadline) = deadline {
         effect = effect.deadline(Duration::from_millis(deadline));
     }
-    if let Some(epoch) = &asked.epoch {
-        effect = effect.in_epoch(epoch.meant().map_err(malformed)?);
+    if let Some(epoch) = &request.epoch {
+        effect = effect.in_epoch(epoch.to_domain().map_err(malformed)?);
     }
     match Permit::of(effect.claim_for(attempt, lease).await?)? {
         Permit::Granted(grant) => answer(wire::Verdict::Granted {
@@ -304,16 +304,18 @@ async fn settle(
     Of(pipeline): Of,
     named: Named,
     TraceOf(trace): TraceOf,
-    Json(asked): Json<wire::Settle>,
+    Json(request): Json<wire::Settle>,
 ) -> Answer<wire::Settled> {
-    let (attempt, report) = (parse("attempt", &asked.attempt)?, asked.meant().map_err(malformed)?);
-    let by = (attempt, Fence(asked.fence));
+    let (attempt, report) =
+        (parse("attempt", &request.attempt)?, request.to_domain().map_err(malformed)?);
+    let by = (attempt, Fence(request.fence));
     if pipeline.governs(named.key, attempt).await? {
         let key = named.key;
         let path = format!("it is an operation on a dataset: POST /v1/operations/{key}/settle");
         return Err(hapax_pipeline::Error::Invalid(path).into());
     }
-    let events = asked.events.into_iter().map(wire::Event::meant).collect::<Result<Vec<_>, _>>();
+    let events =
+        request.events.into_iter().map(wire::Event::into_domain).collect::<Result<Vec<_>, _>>();
     let mut events = events.map_err(|flaw| malformed(format!("events: {flaw}")))?;
     // An event without a trace of its own belongs to the trace of the request.
     events.iter_mut().for_each(|event| event.trace = event.trace.take().or(trace.clone()));
@@ -353,11 +355,11 @@ fn refused(attempt: AttemptId, fenced: Fenced) -> Problem {
 async fn undo(
     Of(pipeline): Of,
     named: Named,
-    Json(asked): Json<wire::Undo>,
+    Json(request): Json<wire::Undo>,
 ) -> Answer<wire::Settled> {
-    let attempt = parse("attempt", &asked.attempt)?;
-    let step = Step { name: asked.step, payload: asked.payload.into_bytes() };
-    settled(attempt, pipeline.undo_with(named.key, attempt, asked.nth, step).await?)
+    let attempt = parse("attempt", &request.attempt)?;
+    let step = Step { name: request.step, payload: request.payload.into_bytes() };
+    settled(attempt, pipeline.undo_with(named.key, attempt, request.nth, step).await?)
 }
 
 /// Report that all steps of a partial effect were undone.
@@ -367,9 +369,9 @@ async fn undo(
 async fn undone(
     scope: Scope,
     named: Named,
-    Json(asked): Json<wire::Undone>,
+    Json(request): Json<wire::Undone>,
 ) -> Answer<wire::Judged> {
-    let attempt = parse("attempt", &asked.attempt)?;
+    let attempt = parse("attempt", &request.attempt)?;
     judged(attempt, StateName::Failed, scope.hapax.rolled_back(named.key, attempt).await?)
 }
 
@@ -409,17 +411,19 @@ async fn look(scope: Scope, named: Named, _: ClientKey) -> Answer<wire::Looked> 
 async fn found(
     Of(pipeline): Of,
     named: Named,
-    Json(asked): Json<wire::LookResult>,
+    Json(request): Json<wire::LookResult>,
 ) -> Answer<wire::Judged> {
-    let began = asked.began.split_once('-');
+    let began = request.began.split_once('-');
     let began = began.and_then(|(era, ms)| Some((era.parse().ok()?, ms.parse().ok()?)));
-    let Some((era, ms)) = began else { return Err(malformed("began is not what it should be")) };
+    let Some((era, ms)) = began else {
+        return Err(malformed("began is not a value that POST …/look returned"));
+    };
     let look = Look {
-        attempt: parse("attempt", &asked.attempt)?,
-        fence: Fence(asked.fence),
+        attempt: parse("attempt", &request.attempt)?,
+        fence: Fence(request.fence),
         began: hapax::remote::LeaseInstant { era, ms },
     };
-    let finding = match (asked.happened, asked.body) {
+    let finding = match (request.happened, request.body) {
         (Some(true), body) => Finding::Happened(body.unwrap_or_default().into()),
         (_, Some(_)) => return Err(malformed("a body goes with happened: true")),
         (Some(false), None) => Finding::NotFound,
@@ -440,10 +444,10 @@ async fn resolve(
     scope: Scope,
     Of(pipeline): Of,
     named: Named,
-    Json(asked): Json<wire::Resolve>,
+    Json(request): Json<wire::Resolve>,
 ) -> Answer<wire::Judged> {
-    let attempt = parse("attempt", &asked.attempt)?;
-    let resolution = match (asked.decision, asked.body) {
+    let attempt = parse("attempt", &request.attempt)?;
+    let resolution = match (request.decision, request.body) {
         (wire::Decision::Happened, body) => {
             Resolution::Happened(Outcome::from(body.unwrap_or_default()))
         }
@@ -452,15 +456,15 @@ async fn resolve(
         (wire::Decision::Skip, None) => Resolution::Skip,
         (wire::Decision::AskAgain, None) => Resolution::AskAgain,
     };
-    let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
+    let note = (scope.caller.holder.as_str(), noted(&request.note)?);
     let to = match resolution {
         Resolution::Happened(_) => StateName::Succeeded,
         Resolution::DidNotHappen => StateName::Failed,
         Resolution::Skip => StateName::Skipped,
         Resolution::AskAgain => StateName::Unknown,
     };
-    let seen = Seen { attempt, state: asked.state.0 };
-    judged(attempt, to, pipeline.resolve(named.key, seen, resolution, said).await?)
+    let seen = Seen { attempt, state: request.state.0 };
+    judged(attempt, to, pipeline.resolve(named.key, seen, resolution, note).await?)
 }
 
 /// Clear a record, so that the effect can happen again. Answers once every live process has forgotten it.
@@ -471,12 +475,12 @@ async fn reset(
     scope: Scope,
     Of(pipeline): Of,
     named: Named,
-    Json(asked): Json<wire::Reset>,
+    Json(request): Json<wire::Reset>,
 ) -> Answer<wire::Judged> {
-    let attempt = parse("attempt", &asked.attempt)?;
-    let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
-    let seen = Seen { attempt, state: asked.state.0 };
-    let reset = pipeline.reset(named.key, seen, said).await?;
+    let attempt = parse("attempt", &request.attempt)?;
+    let note = (scope.caller.holder.as_str(), noted(&request.note)?);
+    let seen = Seen { attempt, state: request.state.0 };
+    let reset = pipeline.reset(named.key, seen, note).await?;
     judged(attempt, StateName::Failed, reset)
 }
 

@@ -81,13 +81,13 @@ async fn advance(
     scope: Scope,
     Of(domain): Of,
     _: ClientKey,
-    Json(asked): Json<wire::Advance>,
+    Json(request): Json<wire::Advance>,
 ) -> Answer<wire::Transition> {
-    let reason = asked.reason.trim();
+    let reason = request.reason.trim();
     if reason.is_empty() || reason.len() > 4096 {
         return Err(malformed("reason is 1 to 4096 bytes"));
     }
-    let (seen, to) = (asked.seen, asked.to.unwrap_or(asked.seen.saturating_add(1)));
+    let (seen, to) = (request.seen, request.to.unwrap_or(request.seen.saturating_add(1)));
     let epochs = Epochs::new(scope.hapax.clone());
     let transition = epochs.advance_to(&domain, (seen, to), &scope.caller.holder, reason).await;
     answer(wire::Transition::of(&domain, transition.map_err(named)?))

@@ -107,12 +107,12 @@ impl wire::ExtractionRequest {
         for (name, text) in [("requestId", &request_id), ("shadowKey", &shadow_key)] {
             let bad = |text: &String| text.len() > 255 || text.contains(char::is_control);
             if text.as_ref().is_some_and(bad) {
-                let what = format!("{name} has more than 255 bytes, or control characters");
-                return Err(malformed(what));
+                let detail = format!("{name} has more than 255 bytes, or control characters");
+                return Err(malformed(detail));
             }
         }
         let nothing = || Ok(hapax::json::Json::Object(Vec::new()));
-        let params = extraction_params.map_or_else(nothing, |raw| asked(raw.get()))?;
+        let params = extraction_params.map_or_else(nothing, |raw| parse_params(raw.get()))?;
         Ok(hapax_extract::Request {
             params,
             request_id,
@@ -123,7 +123,7 @@ impl wire::ExtractionRequest {
 }
 
 /// Parses parameters strictly: a text that two parsers could read differently has no key.
-fn asked(params: &str) -> Result<hapax::json::Json, Problem> {
+fn parse_params(params: &str) -> Result<hapax::json::Json, Problem> {
     hapax::json::Json::parse(params.as_bytes()).map_err(|error| {
         let detail = format!("/extractionParams: {error}");
         Problem::new(StatusCode::BAD_REQUEST, &BAD_EXTRACTION, detail)
@@ -163,17 +163,18 @@ async fn extract(
         return Err(problem);
     }
     let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
-    let asked = read::<wire::ExtractionRequest>(&body)?.read()?;
+    let extraction = read::<wire::ExtractionRequest>(&body)?.read()?;
     // Gives the body's share of the memory budget back before the extraction.
     drop(body);
     if streams {
         let room = server.allowances.follow(&caller.namespace)?;
-        let (identity, _) = extract.identify(&asked).await?;
-        let mut response = told(extract, asked, identity.components.short(), room).into_response();
+        let (identity, _) = extract.identify(&extraction).await?;
+        let mut response =
+            progress_events(extract, extraction, identity.components.short(), room).into_response();
         name(&mut response, identity.components.key);
         return Ok(response);
     }
-    let mut response = match extract.extract(&asked, None).await {
+    let mut response = match extract.extract(&extraction, None).await {
         Ok(extracted) => {
             let mut response = Response::new(printed(&extracted).into());
             let json = HeaderValue::from_static("application/json");
@@ -184,7 +185,7 @@ async fn extract(
         Err(error) => Problem::from(error).into_response(),
     };
     // A failed request names its key, too.
-    if let Ok((identity, _)) = extract.identify(&asked).await {
+    if let Ok((identity, _)) = extract.identify(&extraction).await {
         name(&mut response, identity.components.key);
     }
     Ok(response)
@@ -216,21 +217,21 @@ fn accepts_events(headers: &HeaderMap) -> bool {
 }
 
 /// The progress of an extraction, as server-sent events.
-fn told(
+fn progress_events(
     extract: Extract,
-    asked: hapax_extract::Request,
+    request: hapax_extract::Request,
     key: String,
     room: impl Send + 'static,
 ) -> Sse<impl futures_util::Stream<Item = Result<Event, Infallible>>> {
-    let (tell, heard) = mpsc::channel(AHEAD);
-    let running = tokio::spawn(async move { extract.extract(&asked, Some(tell)).await });
-    let events = stream::unfold((heard, Some(running), key, room), async |state| {
-        let (mut heard, running, key, room) = state;
-        if let Some(progress) = heard.recv().await {
-            return Some((Ok(stage(&progress, &key)), (heard, running, key, room)));
+    let (sender, updates) = mpsc::channel(AHEAD);
+    let running = tokio::spawn(async move { extract.extract(&request, Some(sender)).await });
+    let events = stream::unfold((updates, Some(running), key, room), async |state| {
+        let (mut updates, running, key, room) = state;
+        if let Some(progress) = updates.recv().await {
+            return Some((Ok(stage(&progress, &key)), (updates, running, key, room)));
         }
         let event = ending(running?, &key).await;
-        Some((Ok(event), (heard, None, key, room)))
+        Some((Ok(event), (updates, None, key, room)))
     });
     Sse::new(events).keep_alive(KeepAlive::default())
 }
@@ -275,16 +276,16 @@ async fn ending(running: JoinHandle<Result<Extracted, Error>>, key: &str) -> Eve
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, &EXTRACTOR_FAILED, detail)
         }
     };
-    let told =
+    let data =
         EventProblem { idempotency_key: key, retry_after: problem.after_s, problem: &problem };
-    Event::default().event("problem").json_data(told).unwrap_or_default()
+    Event::default().event("problem").json_data(data).unwrap_or_default()
 }
 
 /// The request to explain.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
-struct Why {
+struct ExplainQuery {
     /// The text.
     text: String,
     /// The ontology's IRI.
@@ -295,15 +296,18 @@ struct Why {
 }
 
 /// Explain the key of a request, and why the cache has a result for it or not.
-#[utoipa::path(get, path = "/api/v1/debug/idempotency-key", operation_id = "extraction_explain", tag = "extraction", params(Why),
+#[utoipa::path(get, path = "/api/v1/debug/idempotency-key", operation_id = "extraction_explain", tag = "extraction", params(ExplainQuery),
     responses((status = 200, body = wire::KeyExplained)))]
-async fn explain(Of { extract, .. }: Of, Params(why): Params<Why>) -> Answer<wire::KeyExplained> {
-    let mut request = hapax_extract::Request::new(why.text, why.ontology_id.clone());
-    if let Some(params) = &why.extraction_params {
-        request.params = asked(params)?;
+async fn explain(
+    Of { extract, .. }: Of,
+    Params(query): Params<ExplainQuery>,
+) -> Answer<wire::KeyExplained> {
+    let mut request = hapax_extract::Request::new(query.text, query.ontology_id.clone());
+    if let Some(params) = &query.extraction_params {
+        request.params = parse_params(params)?;
     }
     let explained = extract.explain(&request).await?;
-    answer(wire::KeyExplained::of(explained, why.ontology_id))
+    answer(wire::KeyExplained::of(explained, query.ontology_id))
 }
 
 /// List the ontologies.
@@ -382,17 +386,20 @@ async fn stats(Of { extract, .. }: Of) -> Answer<wire::CacheStats> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
-struct Whose {
+struct ClearFilter {
     /// Only results of this ontology.
     #[serde(default)]
     ontology_id: Option<String>,
 }
 
 /// Remove all results, or all of an ontology.
-#[utoipa::path(delete, path = "/api/v1/cache", operation_id = "cache_clear", tag = "extraction", params(Whose),
+#[utoipa::path(delete, path = "/api/v1/cache", operation_id = "cache_clear", tag = "extraction", params(ClearFilter),
     responses((status = 200, body = wire::Removed)))]
-async fn clear(Of { extract, .. }: Of, Params(whose): Params<Whose>) -> Answer<wire::Removed> {
-    let removed = match whose.ontology_id {
+async fn clear(
+    Of { extract, .. }: Of,
+    Params(filter): Params<ClearFilter>,
+) -> Answer<wire::Removed> {
+    let removed = match filter.ontology_id {
         Some(id) => extract.invalidate_ontology(&id).await?,
         None => extract.clear().await?,
     };

@@ -100,7 +100,7 @@ impl From<Error> for Problem {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct ItemFilter {
     /// Only in this state.
     state: Option<wire::ItemStateName>,
     /// For the next page: only items beyond this place.
@@ -121,17 +121,17 @@ struct ItemList {
 
 /// List the items of a workflow, newest first.
 #[utoipa::path(get, path = "/v1/workflows/{workflow}/items", operation_id = "item_list", tag = "items",
-    params(("workflow" = String, Path, min_length = 1, max_length = 64), Which),
+    params(("workflow" = String, Path, min_length = 1, max_length = 64), ItemFilter),
     responses((status = 200, body = ItemList)))]
 async fn list(
     State(server): State<Arc<Server>>,
     Of { items, .. }: Of,
     Name(workflow): Name,
-    Params(which): Params<Which>,
+    Params(filter): Params<ItemFilter>,
 ) -> Answer<ItemList> {
-    let (limit, beyond) = (page(which.limit)?, place(which.beyond)?);
+    let (limit, beyond) = (page(filter.limit)?, place(filter.beyond)?);
     let _one_of_few = server.listing.acquire().await;
-    let states: Vec<_> = which.state.map(wire::ItemStateName::meant).into_iter().collect();
+    let states: Vec<_> = filter.state.map(wire::ItemStateName::to_domain).into_iter().collect();
     let page = items.page(&workflow, &states, beyond, limit).await?;
     answer(ItemList { items: page.items.iter().map(wire::Item::of).collect(), next: page.next })
 }
@@ -140,7 +140,7 @@ async fn list(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct WhichAttempt {
+struct AttemptQuery {
     /// The attempt whose mutations to show; default: the current one.
     #[param(minimum = 1)]
     attempt: Option<u32>,
@@ -150,16 +150,16 @@ struct WhichAttempt {
 #[utoipa::path(get, path = "/v1/workflows/{workflow}/items/{item}", operation_id = "item_show", tag = "items",
     params(("workflow" = String, Path, min_length = 1, max_length = 64),
            ("item" = String, Path, description = "its id, percent-encoded", min_length = 1, max_length = 512),
-           WhichAttempt),
+           AttemptQuery),
     responses((status = 200, body = wire::ItemShown)))]
 async fn show(
     Of { items, .. }: Of,
     Name(workflow): Name,
     ItemId(id): ItemId,
-    Params(which): Params<WhichAttempt>,
+    Params(query): Params<AttemptQuery>,
 ) -> Answer<wire::ItemShown> {
     let item = items.show(&workflow, &id).await?;
-    let attempt = which.attempt.unwrap_or(item.attempt);
+    let attempt = query.attempt.unwrap_or(item.attempt);
     if !(1..=item.attempt).contains(&attempt) {
         return Err(not_found("there was no such attempt at this item"));
     }
@@ -181,9 +181,9 @@ async fn reprocess(
     Of { items, caller }: Of,
     Name(workflow): Name,
     ItemId(id): ItemId,
-    Json(asked): Json<wire::Reprocess>,
+    Json(request): Json<wire::Reprocess>,
 ) -> Answer<wire::Item> {
-    let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
+    let (attempt, note) = (parse("attempt", &request.attempt)?, noted(&request.note)?);
     items.show(&workflow, &id).await?;
     items.reprocess(&workflow, &id, attempt, (&caller.holder, note)).await?;
     answer(wire::Item::of(&items.show(&workflow, &id).await?))
@@ -193,7 +193,7 @@ async fn reprocess(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct WhichEscalations {
+struct EscalationFilter {
     /// Only of this workflow.
     #[param(max_length = 64)]
     workflow: Option<String>,
@@ -216,19 +216,19 @@ struct Escalations {
 }
 
 /// List the escalations of items and runs, newest first, and the repairs that wait for approval.
-#[utoipa::path(get, path = "/v1/escalations", operation_id = "escalation_list", tag = "items", params(WhichEscalations),
+#[utoipa::path(get, path = "/v1/escalations", operation_id = "escalation_list", tag = "items", params(EscalationFilter),
     responses((status = 200, body = Escalations)))]
 async fn escalations(
     State(server): State<Arc<Server>>,
     Of { items, .. }: Of,
-    Params(which): Params<WhichEscalations>,
+    Params(filter): Params<EscalationFilter>,
 ) -> Answer<Escalations> {
-    let (limit, beyond) = (page(which.limit)?, place(which.beyond)?);
-    if which.workflow.as_ref().is_some_and(|name| name.is_empty() || name.len() > 64) {
+    let (limit, beyond) = (page(filter.limit)?, place(filter.beyond)?);
+    if filter.workflow.as_ref().is_some_and(|name| name.is_empty() || name.len() > 64) {
         return Err(malformed("a workflow's name has 1 to 64 bytes"));
     }
     let _one_of_few = server.listing.acquire().await;
-    let workflow = which.workflow.as_deref();
+    let workflow = filter.workflow.as_deref();
     let found = items.escalations_beyond(workflow, beyond, limit).await?;
     answer(Escalations {
         escalations: found.escalations.iter().map(wire::Escalation::of).collect(),
@@ -254,11 +254,11 @@ async fn escalation(Of { items, .. }: Of, named: Named) -> Answer<wire::Escalati
 async fn act(
     Of { items, caller }: Of,
     named: Named,
-    Json(asked): Json<wire::Act>,
+    Json(request): Json<wire::Act>,
 ) -> Answer<wire::Acted> {
-    let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
-    let action = asked.action.meant();
-    let result = match &asked.result {
+    let (attempt, note) = (parse("attempt", &request.attempt)?, noted(&request.note)?);
+    let action = request.action.to_domain();
+    let result = match &request.result {
         Some(_) if action != hapax_items::Action::Happened => {
             return Err(malformed("a result goes with happened"));
         }
@@ -268,13 +268,13 @@ async fn act(
         }
         None => None,
     };
-    let asked_about = items.escalation(named.key).await?;
+    let escalation = items.escalation(named.key).await?;
     items.act(named.key, attempt, action, result.as_ref(), (&caller.holder, note)).await?;
-    let item = match &asked_about.item {
+    let item = match &escalation.item {
         Some(item) => Some(wire::Item::of(&items.show(&item.workflow, &item.id).await?)),
         None => None,
     };
-    let run = match &asked_about.run {
+    let run = match &escalation.run {
         Some(run) => Some(wire::RunSummary::of(&items.show_run(&run.workflow, &run.id).await?)),
         None => None,
     };

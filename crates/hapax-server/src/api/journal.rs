@@ -31,7 +31,7 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
 }
 
 /// How often a stream looks for new entries.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// How many leaves are read at once.
 const PAGE: u64 = 500;
@@ -108,7 +108,7 @@ async fn follow(
                 Ok(_) => {}
                 Err(problem) => tracing::debug!(code = problem.code, "the journal cannot be read"),
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     });
     let events = futures_util::StreamExt::flat_map(pages, |page| {

@@ -51,9 +51,9 @@ async fn list(scope: Scope) -> Answer<Leases> {
 async fn open(
     scope: Scope,
     ClientKey(client_key): ClientKey,
-    Json(asked): Json<wire::OpenLease>,
+    Json(request): Json<wire::OpenLease>,
 ) -> Answer<wire::Lease> {
-    let id = match (&asked.lease, &client_key) {
+    let id = match (&request.lease, &client_key) {
         (Some(text), _) => parse("lease", text)?,
         (None, Some(key)) => LeaseId::from_bytes(derived(&[
             b"lease",
@@ -62,16 +62,17 @@ async fn open(
         ])),
         (None, None) => LeaseId::from_bytes(random_id()?),
     };
-    if !(5_000..=3_600_000).contains(&asked.term_ms) {
+    if !(5_000..=3_600_000).contains(&request.term_ms) {
         return Err(malformed("term_ms is 5000 to 3600000"));
     }
-    let holder = asked.holder.trim();
+    let holder = request.holder.trim();
     if holder.is_empty() || holder.len() > 128 || holder.starts_with('-') {
         return Err(malformed("holder is 1 to 128 bytes, and does not begin with a dash"));
     }
-    let term = Duration::from_millis(asked.term_ms);
+    let term = Duration::from_millis(request.term_ms);
     let opened = held(id, scope.hapax.remote().open(id, term, holder).await?)?;
-    if client_key.is_some() && (opened.term_ms, opened.holder.as_str()) != (asked.term_ms, holder) {
+    if client_key.is_some() && (opened.term_ms, opened.holder.as_str()) != (request.term_ms, holder)
+    {
         let detail = "the lease of this key has another term or another holder";
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, &OTHER_TERMS, detail));
     }

@@ -114,15 +114,15 @@ async fn sinks(scope: Scope) -> Answer<Sinks> {
 /// Redrive failed deliveries.
 #[utoipa::path(post, path = "/v1/outbox/redrive", operation_id = "outbox_redrive", tag = "outbox", request_body = wire::Redrive,
     responses((status = 200, body = wire::Redriven)))]
-async fn redrive(scope: Scope, Json(asked): Json<wire::Redrive>) -> Answer<wire::Redriven> {
-    let limit = asked.limit.unwrap_or(10_000);
+async fn redrive(scope: Scope, Json(request): Json<wire::Redrive>) -> Answer<wire::Redriven> {
+    let limit = request.limit.unwrap_or(10_000);
     if !(1..=10_000).contains(&limit) {
         return Err(malformed("limit is 1 to 10000"));
     }
     let redrive = hapax::outbox::Redrive {
-        id: asked.outbox_id.as_deref().map(|text| parse("outbox_id", text)).transpose()?,
-        sink: asked.sink.as_deref().map(sink_named).transpose()?,
-        may_duplicate: asked.may_duplicate,
+        id: request.outbox_id.as_deref().map(|text| parse("outbox_id", text)).transpose()?,
+        sink: request.sink.as_deref().map(sink_named).transpose()?,
+        may_duplicate: request.may_duplicate,
         limit,
         ..hapax::outbox::Redrive::default()
     };

@@ -23,7 +23,7 @@ use super::{
     Answer, ClientKey, Json, Named, Params, Scope, TraceOf, Wait, answer, malformed, not_found,
     parse, part,
 };
-use crate::problem::{ASKED, BAD_OPERATION, GUARDED, Problem};
+use crate::problem::{BAD_OPERATION, GUARDED, IN_REVIEW, Problem};
 use crate::server::Server;
 use crate::wire;
 
@@ -82,11 +82,11 @@ impl From<Error> for Problem {
             Error::Skipped { holder } => {
                 return Self::of(&hapax::Error::Locked { holder: *holder });
             }
-            Error::Invalid(what) => {
-                return Self::new(StatusCode::BAD_REQUEST, &BAD_OPERATION, what.clone());
+            Error::Invalid(detail) => {
+                return Self::new(StatusCode::BAD_REQUEST, &BAD_OPERATION, detail.clone());
             }
             Error::Refused(_) => &GUARDED,
-            _ => &ASKED,
+            _ => &IN_REVIEW,
         };
         Self::new(StatusCode::CONFLICT, kind, error.to_string())
     }
@@ -146,7 +146,7 @@ async fn declare(
     Json(declared): Json<wire::Dataset>,
 ) -> Answer<Known> {
     scope.everywhere()?;
-    let dataset = declared.meant().map_err(malformed)?;
+    let dataset = declared.to_domain().map_err(malformed)?;
     for contract in [&dataset.input_contract, &dataset.output_contract].into_iter().flatten() {
         let schema = hapax::json::Json::parse(contract.as_bytes());
         let schema = schema.map_err(|error| malformed(error.to_string()))?;
@@ -173,19 +173,19 @@ async fn claim(
     Of(pipeline): Of,
     Wait(wait): Wait,
     _: ClientKey,
-    Json(asked): Json<wire::OperationClaim>,
+    Json(request): Json<wire::OperationClaim>,
 ) -> Answer<wire::OperationVerdict> {
-    let operation = asked.operation().map_err(malformed)?;
-    let lease = asked.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
-    let deadline = within("deadline_ms", asked.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
+    let operation = request.operation().map_err(malformed)?;
+    let lease = request.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
+    let deadline = within("deadline_ms", request.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
     let deadline = deadline.map(Duration::from_millis);
-    let attempt = attempt(asked.attempt.as_deref())?;
+    let attempt = attempt(request.attempt.as_deref())?;
     let ask = Ask {
         operation,
-        part: asked.part.clone(),
+        part: request.part.clone(),
         fingerprint: None,
-        inputs: wire::documents(&asked.documents).map_err(malformed)?,
-        safety: asked.safety.meant(None),
+        inputs: wire::documents(&request.documents).map_err(malformed)?,
+        safety: request.safety.to_domain(None),
         lease,
         deadline,
         wait,
@@ -214,18 +214,18 @@ async fn settle(
     Of(pipeline): Of,
     named: Named,
     TraceOf(trace): TraceOf,
-    Json(asked): Json<wire::OperationSettle>,
+    Json(request): Json<wire::OperationSettle>,
 ) -> Answer<wire::Settled> {
-    let by = parse("attempt", &asked.attempt)?;
-    let fence = hapax::Fence(asked.fence);
-    let told = match asked.meant().map_err(malformed)? {
+    let by = parse("attempt", &request.attempt)?;
+    let fence = hapax::Fence(request.fence);
+    let report = match request.into_domain().map_err(malformed)? {
         OperationReport::WorkResult(made) => {
             OperationReport::WorkResult(Box::new(made.traced(trace)))
         }
         otherwise => otherwise,
     };
-    match pipeline.report(named.key, (by, fence), told).await? {
-        Some(told) => settled(by, told),
+    match pipeline.report(named.key, (by, fence), report).await? {
+        Some(settlement) => settled(by, settlement),
         None => Err(not_found("no operation of this key was granted to this attempt")),
     }
 }
@@ -238,12 +238,12 @@ async fn escalate(
     scope: Scope,
     Of(pipeline): Of,
     named: Named,
-    Json(asked): Json<wire::Escalate>,
+    Json(request): Json<wire::Escalate>,
 ) -> Answer<wire::Escalated> {
-    let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
-    match review::escalate(&pipeline, named.key, said).await? {
-        Some((review, standing)) => {
-            answer(wire::Escalated { review: review.to_string(), standing: standing.as_str() })
+    let note = (scope.caller.holder.as_str(), noted(&request.note)?);
+    match review::escalate(&pipeline, named.key, note).await? {
+        Some((review, status)) => {
+            answer(wire::Escalated { review: review.to_string(), standing: status.as_str() })
         }
         None => Err(not_found("no operation of this key was ever granted")),
     }
@@ -274,7 +274,7 @@ async fn lineage(scope: Scope, named: Named) -> Answer<Lineage> {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct ReviewFilter {
     /// Also reviews that are decided.
     all: Option<bool>,
     /// At most this many; default 50.
@@ -289,16 +289,16 @@ struct Reviews {
 }
 
 /// List the reviews, newest first.
-#[utoipa::path(get, path = "/v1/reviews", operation_id = "review_list", tag = "pipelines", params(Which),
+#[utoipa::path(get, path = "/v1/reviews", operation_id = "review_list", tag = "pipelines", params(ReviewFilter),
     responses((status = 200, body = Reviews)))]
 async fn reviews(
     State(server): State<Arc<Server>>,
     scope: Scope,
-    Params(which): Params<Which>,
+    Params(filter): Params<ReviewFilter>,
 ) -> Answer<Reviews> {
     let _one_of_few = server.listing.acquire().await;
-    let pending = !which.all.unwrap_or(false);
-    let reviews = review::list(&scope.hapax, pending, page(which.limit)?).await?;
+    let pending = !filter.all.unwrap_or(false);
+    let reviews = review::list(&scope.hapax, pending, page(filter.limit)?).await?;
     answer(Reviews { reviews: reviews.iter().map(wire::Review::of).collect() })
 }
 
@@ -310,11 +310,11 @@ async fn decide(
     scope: Scope,
     Of(pipeline): Of,
     named: Named,
-    Json(asked): Json<wire::Decide>,
+    Json(request): Json<wire::Decide>,
 ) -> Answer<wire::Judged> {
-    let by = parse("attempt", &asked.attempt)?;
-    let said = (scope.caller.holder.as_str(), noted(&asked.note)?);
-    let judged = review::decide(&pipeline, named.key, by, asked.approve, said).await?;
-    let to = if asked.approve { StateName::Succeeded } else { StateName::Skipped };
+    let by = parse("attempt", &request.attempt)?;
+    let note = (scope.caller.holder.as_str(), noted(&request.note)?);
+    let judged = review::decide(&pipeline, named.key, by, request.approve, note).await?;
+    let to = if request.approve { StateName::Succeeded } else { StateName::Skipped };
     super::effect::judged(by, to, judged)
 }

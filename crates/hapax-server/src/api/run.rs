@@ -50,7 +50,7 @@ impl FromRequestParts<Arc<Server>> for RunId {
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct RunFilter {
     /// For the next page: only runs beyond this place.
     beyond: Option<u64>,
     /// At most this many; default 50.
@@ -68,15 +68,15 @@ struct RunList {
 
 /// List the runs of a workflow, newest first.
 #[utoipa::path(get, path = "/v1/workflows/{workflow}/runs", operation_id = "run_list", tag = "items",
-    params(("workflow" = String, Path, min_length = 1, max_length = 64), Which),
+    params(("workflow" = String, Path, min_length = 1, max_length = 64), RunFilter),
     responses((status = 200, body = RunList)))]
 async fn list(
     State(server): State<Arc<Server>>,
     Of { items, .. }: Of,
     Name(workflow): Name,
-    Params(which): Params<Which>,
+    Params(filter): Params<RunFilter>,
 ) -> Answer<RunList> {
-    let (limit, beyond) = (page(which.limit)?, place(which.beyond)?);
+    let (limit, beyond) = (page(filter.limit)?, place(filter.beyond)?);
     let _one_of_few = server.listing.acquire().await;
     let runs = items.runs(&workflow, beyond, limit).await?;
     let next = runs.last().filter(|_| runs.len() == limit).map(|run| run.place);
@@ -120,13 +120,13 @@ async fn begin(
     Name(workflow): Name,
     Wait(wait): Wait,
     ClientKey(client_key): ClientKey,
-    Json(asked): Json<wire::BeginRun>,
+    Json(request): Json<wire::BeginRun>,
 ) -> Result<Response, Problem> {
     if server.is_stopping() {
-        let detail = "it finishes what was begun";
+        let detail = "it only finishes running requests";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail));
     }
-    let id = match (asked.id, client_key) {
+    let id = match (request.id, client_key) {
         (Some(id), _) => own(id)?,
         // A request with the same key asks for the same run.
         (None, Some(key)) => {

@@ -39,7 +39,7 @@ const NEWEST: usize = 20;
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct Which {
+struct WorkflowFilter {
     /// For the next page: only workflows whose name comes after this one.
     #[param(max_length = 64)]
     after: Option<String>,
@@ -57,17 +57,17 @@ struct Workflows {
 }
 
 /// List the workflows that have a script, by name.
-#[utoipa::path(get, path = "/v1/workflows", operation_id = "workflow_list", tag = "items", params(Which),
+#[utoipa::path(get, path = "/v1/workflows", operation_id = "workflow_list", tag = "items", params(WorkflowFilter),
     responses((status = 200, body = Workflows)))]
 async fn list(
     State(server): State<Arc<Server>>,
     Of { items, .. }: Of,
-    Params(which): Params<Which>,
+    Params(filter): Params<WorkflowFilter>,
 ) -> Answer<Workflows> {
-    let limit = page(which.limit)?;
+    let limit = page(filter.limit)?;
     let _one_of_few = server.listing.acquire().await;
     let mut names = items.workflows().await?;
-    if let Some(after) = &which.after {
+    if let Some(after) = &filter.after {
         names.retain(|name| name > after);
     }
     let more = names.len() > limit;
@@ -128,7 +128,7 @@ async fn show(
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct WhichVersion {
+struct VersionQuery {
     /// `major.minor`; default: the active version.
     #[param(pattern = "^[0-9]+[.][0-9]+$")]
     version: Option<String>,
@@ -136,16 +136,16 @@ struct WhichVersion {
 
 /// Show a version of a workflow's script, with its source.
 #[utoipa::path(get, path = "/v1/workflows/{workflow}/script", operation_id = "script_show", tag = "items",
-    params(("workflow" = String, Path, min_length = 1, max_length = 64), WhichVersion),
+    params(("workflow" = String, Path, min_length = 1, max_length = 64), VersionQuery),
     responses((status = 200, body = wire::ScriptVersion)))]
 async fn script(
     Of { items, .. }: Of,
     Name(name): Name,
-    Params(which): Params<WhichVersion>,
+    Params(query): Params<VersionQuery>,
 ) -> Answer<wire::ScriptVersion> {
     let scripts = items.scripts(&name).await?;
     let active = active(&scripts);
-    let version = match which.version.as_deref() {
+    let version = match query.version.as_deref() {
         Some(text) => Some(parse("version", text)?),
         None => active,
     };
@@ -202,15 +202,15 @@ async fn source(server: &Server, request: Request) -> Result<String, Problem> {
         let text = String::from_utf8(body.into());
         return text.map_err(|_| malformed("the script is not UTF-8"));
     }
-    let asked: wire::Publish =
+    let publish: wire::Publish =
         serde_json::from_slice(&body).map_err(|error| malformed(error.to_string()))?;
-    Ok(asked.source)
+    Ok(publish.source)
 }
 
 /// The version that the path names.
-struct Numbered(Version);
+struct VersionInPath(Version);
 
-impl FromRequestParts<Arc<Server>> for Numbered {
+impl FromRequestParts<Arc<Server>> for VersionInPath {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
@@ -227,15 +227,15 @@ impl FromRequestParts<Arc<Server>> for Numbered {
 async fn decide(
     Of { items, caller }: Of,
     Name(name): Name,
-    Numbered(version): Numbered,
-    Json(asked): Json<wire::Decide>,
+    VersionInPath(version): VersionInPath,
+    Json(request): Json<wire::Decide>,
 ) -> Answer<wire::ScriptVersion> {
-    let (attempt, note) = (parse("attempt", &asked.attempt)?, noted(&asked.note)?);
+    let (attempt, note) = (parse("attempt", &request.attempt)?, noted(&request.note)?);
     known(&items, &name, version).await?;
-    let said = (caller.holder.as_str(), note);
-    let decided = items.decide_script(&name, version, attempt, asked.approve, said).await;
+    let signed_note = (caller.holder.as_str(), note);
+    let decided = items.decide_script(&name, version, attempt, request.approve, signed_note).await;
     let (found, active) = known(&items, &name, version).await?;
-    let to = if asked.approve { VersionStatus::Usable } else { VersionStatus::Rejected };
+    let to = if request.approve { VersionStatus::Usable } else { VersionStatus::Rejected };
     match decided {
         // A repeated decision gets the same answer.
         Err(Error::Stale { .. }) if found.attempt == attempt && found.standing == to => {}

@@ -10,14 +10,14 @@ use crate::problem::Problem;
 /// The trailers that say how a call went.
 pub(super) const TRAILERS: [&str; 3] = ["grpc-status", "grpc-message", "grpc-status-details-bin"];
 
-/// The protocol of a client, in which it is also told of problems.
+/// The protocol of a client, which problems follow, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speech {
+pub(super) enum Protocol {
     Http,
     Grpc,
 }
 
-impl Speech {
+impl Protocol {
     /// The protocol of a request or of an answer.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -78,7 +78,7 @@ fn message(problem: &Problem) -> String {
 
 /// The fate of the effect according to a gRPC answer; none if the answer is not gRPC.
 pub(super) fn fate(headers: &HeaderMap, trailers: &HeaderMap) -> Option<Settlement> {
-    if Speech::of(headers) != Speech::Grpc {
+    if Protocol::of(headers) != Protocol::Grpc {
         return None;
     }
     // A call that fails before it sends a message has its status in the head.
@@ -108,10 +108,10 @@ mod tests {
         };
         let kind = ("content-type", "application/grpc+proto");
         let head = headers(&[kind]);
-        for (status, meant) in
+        for (status, expected) in
             [("0", Settlement::Settled), ("5", Settlement::Settled), ("14", Settlement::NotDone)]
         {
-            assert_eq!(fate(&head, &headers(&[("grpc-status", status)])), Some(meant));
+            assert_eq!(fate(&head, &headers(&[("grpc-status", status)])), Some(expected));
         }
         assert_eq!(fate(&head, &headers(&[("grpc-status", "4")])), Some(Settlement::Unknown));
         assert_eq!(fate(&head, &HeaderMap::new()), Some(Settlement::Unknown), "it broke off");
@@ -126,9 +126,9 @@ mod tests {
         use crate::problem::{KEY_MISSING, NO_ANSWER, NOT_KEPT, TOO_MANY};
         let refused = |status: u16, kind, detail: &str| {
             let status = http::StatusCode::from_u16(status).unwrap();
-            let told = Speech::Grpc.refuse(Problem::new(status, kind, detail));
-            let header = |name| told.headers()[name].to_str().unwrap().to_owned();
-            (told.status().as_u16(), header("grpc-status"), header("grpc-message"))
+            let response = Protocol::Grpc.refuse(Problem::new(status, kind, detail));
+            let header = |name| response.headers()[name].to_str().unwrap().to_owned();
+            (response.status().as_u16(), header("grpc-status"), header("grpc-message"))
         };
         let (code, status, message) = refused(400, &KEY_MISSING, "100 % of ü");
         assert_eq!((code, status.as_str()), (200, "3"));

@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::grpc::{self, Speech};
+use super::grpc::{self, Protocol};
 use super::settings::{KeyNeed, Settings, Settlement};
 use super::stored;
 use crate::access::Room;
@@ -102,7 +102,7 @@ impl IdempotencyLayer {
         F: Fn(PendingRequest) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Finding> + Send + 'static,
     {
-        self.look = Some(Arc::new(move |asked| Box::pin(look(asked))));
+        self.look = Some(Arc::new(move |request| Box::pin(look(request))));
         self
     }
 
@@ -131,13 +131,13 @@ impl IdempotencyLayer {
         }
         if let Some(look) = self.look.clone() {
             let tenant = tenant.strip_prefix("h:").or(tenant.strip_prefix("t:"));
-            let asked = PendingRequest {
+            let request = PendingRequest {
                 tenant: tenant.unwrap_or_default().into(),
                 method: method.into(),
                 path: path.into(),
                 key: key.into(),
             };
-            effect = effect.reconcile(move |_| look(asked.clone()));
+            effect = effect.reconcile(move |_| look(request.clone()));
         }
         Ok(effect)
     }
@@ -153,18 +153,18 @@ impl IdempotencyLayer {
     {
         let effect = self.effect(&head, &key, &body)?;
         let Ok(room) = self.room.clone().try_acquire_owned() else {
-            let detail = "as many are being passed on as may be";
+            let detail = "too many requests are being passed on at once";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail));
         };
-        let speech = Speech::of(&head.headers);
+        let protocol = Protocol::of(&head.headers);
         let passed: Arc<Mutex<Passed>> = Arc::default();
-        let (told, settings) = (passed.clone(), self.settings.clone());
+        let (progress, settings) = (passed.clone(), self.settings.clone());
         let held = head.extensions.get::<Room>().cloned();
         let request = Request::from_parts(head, Body::from(body));
         // A task of its own: a client that leaves does not cancel the effect.
         let run = tokio::spawn(async move {
             let _room = (room, held);
-            effect.run(move |_| pass_on(inner, request, settings, told)).await
+            effect.run(move |_| pass_on(inner, request, settings, progress)).await
         });
         let done = run.await;
         let passed =
@@ -173,11 +173,11 @@ impl IdempotencyLayer {
             (Ok(Ok(Done { how: How::Executed, .. })), Passed::Answered(live)) => {
                 Ok(self.kept_until(live, now()))
             }
-            (Ok(Ok(done)), _) => self.replayed(&done.outcome, speech),
+            (Ok(Ok(done)), _) => self.replayed(&done.outcome, protocol),
             // This request was passed on, and its outcome could not be recorded.
             (_, Passed::Answered(live)) => Ok(live),
             (_, Passed::On) => {
-                let detail = "it was passed on, and no answer came that could be read";
+                let detail = "the request was passed on, and no readable answer came";
                 Err(Problem::new(StatusCode::BAD_GATEWAY, &NO_ANSWER, detail))
             }
             (Ok(Err(error)), Passed::Not) => Err(problem(&error, &self.settings)),
@@ -188,16 +188,15 @@ impl IdempotencyLayer {
         }
     }
 
-    fn replayed(&self, outcome: &Outcome, speech: Speech) -> Answered {
+    fn replayed(&self, outcome: &Outcome, protocol: Protocol) -> Answered {
         let read = outcome.body().and_then(stored::read);
         let Some((mut response, at)) = read else {
             let detail = "the recorded outcome is not an HTTP answer";
             return Err(Problem::new(StatusCode::CONFLICT, &NOT_KEPT, detail));
         };
         if response.headers_mut().remove(stored::BODY_NOT_KEPT).is_some() {
-            let detail =
-                "its answer was too large to keep, or could not be kept without what is cut out";
-            response = speech.refuse(Problem::new(response.status(), &NOT_KEPT, detail));
+            let detail = "the answer was too large to record, or could not be redacted";
+            response = protocol.refuse(Problem::new(response.status(), &NOT_KEPT, detail));
         }
         response.headers_mut().insert("idempotent-replayed", HeaderValue::from_static("true"));
         Ok(self.kept_until(response, at))
@@ -388,7 +387,7 @@ fn problem(error: &Error, settings: &Settings) -> Problem {
                 true,
                 "Send it again later with the same key; it is not sent twice.",
             ),
-            "what cannot be written down is not passed on",
+            "a request that cannot be recorded is not passed on",
         ),
         _ => (
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -445,7 +444,7 @@ where
         Box::pin(async move {
             let settings = &layer.settings;
             let (head, body) = request.into_parts();
-            let speech = Speech::of(&head.headers);
+            let protocol = Protocol::of(&head.headers);
             let looked_at = settings.methods.contains(&head.method);
             let key = if looked_at { settings.key_of(&head) } else { Ok(None) };
             let answered = match key {
@@ -466,7 +465,7 @@ where
                     }
                 }
             };
-            Ok(answered.unwrap_or_else(|problem| speech.refuse(problem)))
+            Ok(answered.unwrap_or_else(|problem| protocol.refuse(problem)))
         })
     }
 }

@@ -176,7 +176,7 @@ impl Settings {
         self
     }
 
-    /// How tenants are told apart.
+    /// How tenants are distinguished.
     pub fn tenant(mut self, tenant: Tenant) -> Self {
         self.tenant = tenant;
         self
@@ -334,7 +334,7 @@ impl Settings {
         let name = match &self.tenant {
             // The key derivation refuses an empty tenant.
             Tenant::One => return Ok("-".to_owned()),
-            Tenant::By(tell) => return Ok(format!("t:{}", tell(head))),
+            Tenant::By(tenant_of) => return Ok(format!("t:{}", tenant_of(head))),
             Tenant::Header(name) => name,
         };
         let mut values = head.headers.get_all(name).iter();

@@ -38,11 +38,11 @@ use tracing::{Level, Metadata};
 use super::TelemetryError;
 
 /// How long a collector may take, and how much it may answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 const LARGEST_ANSWER: usize = 1024 * 1024;
 
 /// How often the outbox statistics are read.
-const LOOK: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) struct Exporter {
     meters: SdkMeterProvider,
@@ -92,14 +92,14 @@ impl Exporter {
         extract: Option<&Extract>,
     ) -> Result<Self, TelemetryError> {
         let refuse = TelemetryError::Invalid;
-        let courier = Courier::new().map_err(|error| refuse(error.to_string()))?;
+        let client = ExportClient::new().map_err(|error| refuse(error.to_string()))?;
         let resource = Resource::builder()
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
         let resource = match std::env::var_os("OTEL_SERVICE_NAME") {
             Some(_) => resource.build(),
             None => resource.with_service_name("hapax").build(),
         };
-        let metrics = MetricExporter::builder().with_http().with_http_client(courier.clone());
+        let metrics = MetricExporter::builder().with_http().with_http_client(client.clone());
         let metrics = metrics.build().map_err(|error| refuse(error.to_string()))?;
         let meters = SdkMeterProvider::builder()
             .with_reader(PeriodicReader::builder(metrics).build())
@@ -109,14 +109,14 @@ impl Exporter {
         if let Some(extract) = extract {
             count_extractions(extract, &meters);
         }
-        let records = LogExporter::builder().with_http().with_http_client(courier.clone());
+        let records = LogExporter::builder().with_http().with_http_client(client.clone());
         let records = records.build().map_err(|error| refuse(error.to_string()))?;
         let loggers = SdkLoggerProvider::builder()
             .with_batch_exporter(records)
             .with_resource(resource.clone())
             .build();
         let _ = LOGGER.set(loggers.logger("hapax"));
-        let spans = SpanExporter::builder().with_http().with_http_client(courier);
+        let spans = SpanExporter::builder().with_http().with_http_client(client);
         let spans = spans.build().map_err(|error| refuse(error.to_string()))?;
         let tracers =
             SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource).build();
@@ -178,18 +178,18 @@ fn count(hapax: &Hapax, operations: &Arc<Meters>, meters: &SdkMeterProvider) {
         let (name, says) = (counted.name(), counted.description());
         match counted.unit() {
             None => {
-                let tell = move |observer: &dyn AsyncInstrument<u64>| {
+                let report = move |observer: &dyn AsyncInstrument<u64>| {
                     observed(&|count, labels| observer.observe(count, labels));
                 };
                 let counter = meter.u64_observable_counter(name).with_description(says);
-                counter.with_callback(tell).build();
+                counter.with_callback(report).build();
             }
             Some(unit) => {
-                let tell = move |observer: &dyn AsyncInstrument<f64>| {
+                let report = move |observer: &dyn AsyncInstrument<f64>| {
                     observed(&|count, labels| observer.observe(count as f64 * unit, labels));
                 };
                 let counter = meter.f64_observable_counter(name).with_description(says);
-                counter.with_callback(tell).build();
+                counter.with_callback(report).build();
             }
         }
     }
@@ -224,7 +224,7 @@ fn count(hapax: &Hapax, operations: &Arc<Meters>, meters: &SdkMeterProvider) {
                 *sinks.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = stats;
             }
             drop(sinks);
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     });
 }
@@ -236,7 +236,7 @@ fn count_extractions(extract: &Extract, meters: &SdkMeterProvider) {
     counts.dedup_by(|one, other| one.name == other.name);
     for counted in counts {
         let (extract, name) = (extract.clone(), counted.name.clone());
-        let tell = move |observer: &dyn AsyncInstrument<u64>| {
+        let report = move |observer: &dyn AsyncInstrument<u64>| {
             for count in extract.meters().counts().iter().filter(|count| count.name == name) {
                 let of = count.of.iter();
                 let of: Vec<_> = of.map(|(n, v)| KeyValue::new(n.clone(), v.clone())).collect();
@@ -245,10 +245,10 @@ fn count_extractions(extract: &Extract, meters: &SdkMeterProvider) {
         };
         match counted.falls {
             true => {
-                meter.u64_observable_gauge(counted.name).with_callback(tell).build();
+                meter.u64_observable_gauge(counted.name).with_callback(report).build();
             }
             false => {
-                meter.u64_observable_counter(counted.name).with_callback(tell).build();
+                meter.u64_observable_counter(counted.name).with_callback(report).build();
             }
         }
     }
@@ -293,12 +293,12 @@ async fn span(State(tracer): State<SdkTracer>, mut request: Request, next: Next)
 
 /// Sends exports on the runtime of this process: exporters have threads of their own.
 #[derive(Debug, Clone)]
-struct Courier {
+struct ExportClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     runtime: Handle,
 }
 
-impl Courier {
+impl ExportClient {
     fn new() -> std::io::Result<Self> {
         let connector =
             HttpsConnectorBuilder::new().with_native_roots()?.https_or_http().enable_http1();
@@ -308,17 +308,17 @@ impl Courier {
 }
 
 #[async_trait::async_trait]
-impl HttpClient for Courier {
+impl HttpClient for ExportClient {
     async fn send_bytes(
         &self,
         request: http::Request<Bytes>,
     ) -> Result<http::Response<Bytes>, HttpError> {
         let sending = self.client.request(request.map(Full::new));
-        let told = async move {
+        let answer = async move {
             let (head, body) = sending.await?.into_parts();
             let body = Limited::new(body, LARGEST_ANSWER).collect().await?.to_bytes();
             Ok::<_, HttpError>(http::Response::from_parts(head, body))
         };
-        self.runtime.spawn(async { tokio::time::timeout(PATIENCE, told).await? }).await?
+        self.runtime.spawn(async { tokio::time::timeout(EXPORT_TIMEOUT, answer).await? }).await?
     }
 }

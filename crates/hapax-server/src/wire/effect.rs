@@ -101,7 +101,7 @@ impl Effect {
 pub enum Safety {
     /// Nothing happened unless the outcome was recorded. The ledger grants it again.
     Transactional,
-    /// The target can be asked. The reconciler asks it before the effect is granted again.
+    /// The outcome can be looked up. The reconciler does so before the effect is granted again.
     Reconcilable,
     /// The outcome cannot be found out by program. A person decides.
     #[default]
@@ -121,7 +121,7 @@ impl Safety {
     }
 
     /// The same in the ledger's terms; `settling_ms` counts for `reconcilable` only.
-    pub fn meant(self, settling_ms: Option<u64>) -> hapax::Safety {
+    pub fn to_domain(self, settling_ms: Option<u64>) -> hapax::Safety {
         match self {
             Self::Transactional => hapax::Safety::Transactional,
             Self::Opaque => hapax::Safety::Opaque,
@@ -236,7 +236,7 @@ pub enum ReportName {
     Failed,
     /// Some of it happened.
     Partial,
-    /// The holder cannot tell whether it happened.
+    /// The holder does not know whether it happened.
     Ambiguous,
     /// Nothing was tried.
     Released,
@@ -280,7 +280,7 @@ pub(crate) fn bytes(text: Option<&str>, base64: Option<&str>) -> Result<Vec<u8>,
 
 impl Settle {
     /// The report in the ledger's terms.
-    pub(crate) fn meant(&self) -> Result<Report, &'static str> {
+    pub(crate) fn to_domain(&self) -> Result<Report, &'static str> {
         let reason = || self.reason.clone().unwrap_or_default();
         let body = bytes(self.body.as_deref(), self.body_base64.as_deref())?;
         let bare = body.is_empty() && self.events.is_empty();
@@ -439,7 +439,7 @@ pub struct LookResult {
     pub attempt: String,
     /// Its fence.
     pub fence: u64,
-    /// When the look began, as its start said.
+    /// When the look began, as `look` returned it.
     #[schema(pattern = "^[0-9]{1,20}-[0-9]{1,20}$")]
     pub began: String,
     /// Whether it happened; null if the target could not say.

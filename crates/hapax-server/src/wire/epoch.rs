@@ -23,7 +23,7 @@ impl Epoch {
     }
 
     /// The same in the ledger's terms.
-    pub(crate) fn meant(&self) -> Result<Bound, String> {
+    pub(crate) fn to_domain(&self) -> Result<Bound, String> {
         if self.epoch > i64::MAX as u64 {
             return Err("epoch is at most 9223372036854775807".into());
         }

@@ -19,8 +19,8 @@ pub struct ItemFailure {
     pub message: String,
     /// The stack trace, if the script failed.
     pub stack: Option<String>,
-    /// The next step: `retry`, `repair`, `reconcile`, `escalate`, or `wait` for a person who was
-    /// asked before.
+    /// The next step: `retry`, `repair`, `reconcile`, `escalate`, or `wait` for the decision on an
+    /// open escalation.
     pub next: String,
     /// When it is retried.
     pub retry_at: Option<String>,
@@ -102,7 +102,7 @@ impl ItemStateName {
         }
     }
 
-    pub(crate) fn meant(self) -> ItemState {
+    pub(crate) fn to_domain(self) -> ItemState {
         match self {
             Self::Processing => ItemState::Processing,
             Self::Done => ItemState::Done,
@@ -141,7 +141,7 @@ pub struct ItemShown {
     pub item: Item,
     /// The attempt at the item that the mutations belong to.
     pub mutations_of: u32,
-    /// The mutations, in the order in which the script first asked for them; at most 1000.
+    /// The mutations, in the order in which the script first requested them; at most 1000.
     pub mutations: Vec<Mutation>,
 }
 
@@ -180,7 +180,7 @@ pub struct Mutation {
     pub attempts: u32,
     /// Whether the tool can look up whether it happened.
     pub verifiable: bool,
-    /// How many lookups could not tell.
+    /// How many lookups had no finding.
     pub looks: u32,
     /// When it last changed.
     pub updated: String,
@@ -343,7 +343,7 @@ impl ActionName {
         }
     }
 
-    pub(crate) fn meant(self) -> hapax_items::Action {
+    pub(crate) fn to_domain(self) -> hapax_items::Action {
         match self {
             Self::TryAgain => hapax_items::Action::TryAgain,
             Self::DidNotHappen => hapax_items::Action::DidNotHappen,

@@ -52,11 +52,11 @@ pub struct Artifact {
 /// Reads an event from its JSON.
 pub fn event(json: &str) -> Result<hapax::outbox::Event, String> {
     let event: Event = serde_json::from_str(json).map_err(|error| error.to_string())?;
-    event.meant()
+    event.into_domain()
 }
 
 impl Event {
-    pub(crate) fn meant(self) -> Result<hapax::outbox::Event, String> {
+    pub(crate) fn into_domain(self) -> Result<hapax::outbox::Event, String> {
         let payload = Payload::parse(self.payload.get().as_bytes());
         let payload = payload.map_err(|error| format!("payload: {error}"))?;
         let order = match (self.ordered, self.order_key) {

@@ -138,7 +138,7 @@ impl Dataset {
         }
     }
 
-    pub(crate) fn meant(&self) -> Result<hapax::Dataset, String> {
+    pub(crate) fn to_domain(&self) -> Result<hapax::Dataset, String> {
         let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
         hapax::Dataset::parse(&text).map_err(|error| error.to_string())
     }
@@ -342,7 +342,7 @@ pub struct OperationSettle {
 }
 
 impl OperationSettle {
-    pub(crate) fn meant(self) -> Result<OperationReport, String> {
+    pub(crate) fn into_domain(self) -> Result<OperationReport, String> {
         let reason = self.reason.clone().unwrap_or_default();
         let body = bytes(self.body.as_deref(), self.body_base64.as_deref())?;
         match self.report {
@@ -384,7 +384,7 @@ impl OperationSettle {
             made = made.publish(event);
         }
         for event in self.events {
-            made = made.event(event.meant().map_err(|flaw| format!("events: {flaw}"))?);
+            made = made.event(event.into_domain().map_err(|flaw| format!("events: {flaw}"))?);
         }
         if let Some(ms) = self.cpu_ms {
             made = made.cpu(std::time::Duration::from_millis(ms));
@@ -408,7 +408,7 @@ pub struct Review {
     pub pipeline_id: String,
     /// The reason for the review.
     pub reason: String,
-    /// The person who asked for it, if a person did.
+    /// The person who opened it, if a person did.
     pub asked_by: Option<String>,
     /// When the review was opened.
     pub opened_at: String,

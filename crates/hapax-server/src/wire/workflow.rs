@@ -88,7 +88,7 @@ pub struct ScriptVersion {
     pub made: String,
     /// The maintainer's account of it, if it is a repair.
     pub repair: Option<Repair>,
-    /// The script, where it was asked for.
+    /// The script, where it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }

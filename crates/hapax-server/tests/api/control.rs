@@ -16,7 +16,11 @@ async fn a_request_is_sent_elsewhere_once_in_its_epoch() {
     let key = hapax_control::derive_key("connector.health_probe.v1", 0, b"{}").expect("a key");
     assert_eq!((&granted["key"], &granted["epoch"]), (&json!(key.to_string()), &json!(0)));
     assert_eq!(granted["pauses_ms"], json!([1_000, 1_000]));
-    assert_eq!(client.post(PROBE, ask(1)).await.1, granted, "asked again before it is sent again");
+    assert_eq!(
+        client.post(PROBE, ask(1)).await.1,
+        granted,
+        "claimed again before it is sent again"
+    );
     let (status, in_flight) = client.post(PROBE, ask(2)).await;
     assert_eq!((status, &in_flight["code"]), (409, &json!("HX0201")));
 
@@ -69,11 +73,11 @@ async fn a_fail_fast_computation_has_no_key() {
     assert_eq!((&first["verdict"], &second["verdict"]), (&json!("granted"), &json!("granted")));
     assert_eq!((&first["key"], &first["pauses_ms"]), (&Value::Null, &json!([])));
     assert_ne!(first["record"], second["record"]);
-    let asked = json!({ "request": "{}", "attempt": attempt(7), "epoch": 0 });
-    let (_, first) = client.post(path, asked.clone()).await;
-    let (_, again) = client.post(path, asked).await;
+    let claim = json!({ "request": "{}", "attempt": attempt(7), "epoch": 0 });
+    let (_, first) = client.post(path, claim.clone()).await;
+    let (_, again) = client.post(path, claim).await;
     let granted = |answer: &Value| (answer["attempt"].clone(), answer["fence"].clone());
-    assert_eq!(granted(&first), granted(&again), "an answer that was lost is asked for again");
+    assert_eq!(granted(&first), granted(&again), "a lost answer is requested again");
 }
 
 /// Proves C-2: only registered computations are dispatched.

@@ -108,17 +108,17 @@ async fn the_key_is_the_clients_own() {
     use hapax::key::extraction::Extraction;
 
     let client = kept().await;
-    let mut asked = text();
-    asked["extractionParams"] = json!({ "llmModel": "claude-3-5-sonnet", "temperature": 0, "maxTokens": 4096, "concurrency": 4 });
-    let (_, told) = client.post("/api/v1/extract", asked.clone()).await;
-    let params = Json::parse(asked["extractionParams"].to_string().as_bytes()).unwrap();
+    let mut request = text();
+    request["extractionParams"] = json!({ "llmModel": "claude-3-5-sonnet", "temperature": 0, "maxTokens": 4096, "concurrency": 4 });
+    let (_, answer) = client.post("/api/v1/extract", request.clone()).await;
+    let params = Json::parse(request["extractionParams"].to_string().as_bytes()).unwrap();
     let own = Extraction {
         text: "The Danube flows through Vienna.",
         ontology_id: IRI,
-        ontology_version: told["ontologyVersion"].as_str().unwrap_or_default(),
+        ontology_version: answer["ontologyVersion"].as_str().unwrap_or_default(),
         params: &params,
     };
-    assert_eq!(told["idempotencyKey"], own.derive().unwrap().short());
+    assert_eq!(answer["idempotencyKey"], own.derive().unwrap().short());
 }
 
 /// Proves X-13: a problem names the mistake, its place and the next step.
@@ -133,15 +133,15 @@ async fn bad_requests_are_told_what_is_wrong() {
         (json!({ "temprature": 1 }), "/extractionParams/temprature"),
         (json!({ "maxTokens": 0 }), "/extractionParams/maxTokens"),
     ] {
-        let mut asked = text();
-        asked["extractionParams"] = params;
-        let (status, refused) = client.post("/api/v1/extract", asked).await;
+        let mut request = text();
+        request["extractionParams"] = params;
+        let (status, refused) = client.post("/api/v1/extract", request).await;
         assert_eq!((status, &refused["code"]), (400, &json!("HX0602")), "{refused}");
         assert!(refused["detail"].as_str().is_some_and(|text| text.contains(says)), "{refused}");
     }
-    let mut asked = text();
-    asked["text"] = json!(" \n ");
-    let (status, refused) = client.post("/api/v1/extract", asked).await;
+    let mut request = text();
+    request["text"] = json!(" \n ");
+    let (status, refused) = client.post("/api/v1/extract", request).await;
     assert_eq!((status, &refused["code"]), (400, &json!("HX0602")));
     let twice = r#"{"text":"x","ontologyId":"o","extractionParams":{"seed":1,"seed":2}}"#;
     let (status, refused) =
@@ -242,10 +242,11 @@ async fn results_are_counted_and_removed() {
 async fn progress_is_streamed() {
     let client = kept().await;
     let long: String = (0..200).map(|n| format!("In year {n} the Danube rose.\n")).collect();
-    let asked =
+    let request =
         json!({ "text": long, "ontologyId": IRI, "extractionParams": { "chunkSize": 400 } });
     let streaming = client.clone().with("accept", "text/event-stream");
-    let response = streaming.send(&Method::POST, "/api/v1/extract", Some(&asked.to_string())).await;
+    let response =
+        streaming.send(&Method::POST, "/api/v1/extract", Some(&request.to_string())).await;
     let body = response.into_body().collect().await.expect("a body").to_bytes();
     let body = String::from_utf8_lossy(&body).into_owned();
     let events: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
@@ -345,7 +346,7 @@ async fn an_endpoint_that_fails_is_told_with_the_key_and_the_time_to_ask_again()
 /// Changes the ontology at each call.
 struct Meddler {
     ontologies: Extract,
-    asked: AtomicUsize,
+    calls: AtomicUsize,
 }
 
 impl Extractor for Meddler {
@@ -355,7 +356,7 @@ impl Extractor for Meddler {
 
     fn entities<'a>(&'a self, _: Ask<'a>) -> hapax_extract::Answer<'a, Vec<Mention>> {
         Box::pin(async {
-            let nth = self.asked.fetch_add(1, Ordering::SeqCst);
+            let nth = self.calls.fetch_add(1, Ordering::SeqCst);
             let mut changed = rivers();
             changed["classes"][0]["label"] = json!(format!("stream {nth}"));
             let changed = Ontology::parse_json(changed.to_string().as_bytes()).expect("one");
@@ -380,7 +381,7 @@ async fn an_ontology_that_keeps_changing_is_a_conflict() {
     let hapax = Hapax::builder().in_memory();
     let settings = hapax_extract::Settings::default();
     let ontologies = Extract::new(hapax.clone(), Arc::new(Builtin::default()), settings);
-    let meddler = Arc::new(Meddler { ontologies, asked: AtomicUsize::new(0) });
+    let meddler = Arc::new(Meddler { ontologies, calls: AtomicUsize::new(0) });
     let client = keeping(read_by(hapax, meddler.clone())).await;
     let response = client.send(&Method::POST, "/api/v1/extract", Some(&text().to_string())).await;
     assert_eq!(response.headers()["retry-after"], "1");
@@ -388,5 +389,5 @@ async fn an_ontology_that_keeps_changing_is_a_conflict() {
     let (status, problem) = read(response).await;
     assert_eq!((status, &problem["code"]), (409, &json!("HX0604")), "{problem}");
     assert_eq!(problem["retryable"], json!(true));
-    assert_eq!(meddler.asked.load(Ordering::SeqCst), 8);
+    assert_eq!(meddler.calls.load(Ordering::SeqCst), 8);
 }

@@ -233,7 +233,7 @@ async fn an_item_is_processed_again_by_decision() {
         (200, &json!("failed")),
         "the next run begins it: {reset}"
     );
-    assert_eq!(client.post(&format!("{path}/reprocess"), again.clone()).await.0, 200, "said twice");
+    assert_eq!(client.post(&format!("{path}/reprocess"), again.clone()).await.0, 200, "sent twice");
     assert_eq!(run(&client).await.0, 200);
     assert_eq!(mail.sent().len(), 3);
     let (status, stale) = client.post(&format!("{path}/reprocess"), again).await;
@@ -302,8 +302,8 @@ async fn a_repair_is_approved_over_http() {
     let version = &shown["versions"][0];
     assert_eq!((&version["version"], &version["standing"]), (&json!("1.1"), &json!("held")));
     assert_eq!((&shown["version"], &shown["held"]), (&json!("1.0"), &json!(1)));
-    let (_, asked) = client.get("/v1/escalations").await;
-    let held = &asked["held"][0];
+    let (_, escalations) = client.get("/v1/escalations").await;
+    let held = &escalations["held"][0];
     assert_eq!((&held["workflow"], &held["version"]), (&json!("letters"), &json!("1.1")));
     assert_eq!(held["attempt"], version["judged"], "{held} {version}");
     let repair = &version["repair"];
@@ -319,7 +319,7 @@ async fn a_repair_is_approved_over_http() {
     assert_eq!((status, &stale["code"]), (409, &json!("HX0706")), "{stale}");
     let (status, decided) = client.post(decide, say(true, &version["judged"])).await;
     assert_eq!((status, &decided["active"]), (200, &json!(true)), "{decided}");
-    assert_eq!(client.post(decide, say(true, &version["judged"])).await.0, 200, "said twice");
+    assert_eq!(client.post(decide, say(true, &version["judged"])).await.0, 200, "sent twice");
     assert_eq!(client.post(decide, say(false, &version["judged"])).await.0, 409, "it is decided");
     let other = "/v1/workflows/letters/versions/7.0/decide";
     assert_eq!(client.post(other, say(true, &version["judged"])).await.1["code"], "HX0701");
@@ -401,9 +401,9 @@ async fn items_are_listed_by_state() {
     let next = done["next"].as_u64().expect("there are more");
     let (_, done) = client.get(&format!("{path}?state=done&limit=1&beyond={next}")).await;
     assert_eq!(done["items"][0]["id"], "i1");
-    let (_, asked) = client.get(&format!("{path}?state=needs_attention")).await;
-    assert_eq!((&asked["items"][0]["id"], &asked["next"]), (&json!("i3"), &Value::Null));
-    assert_eq!(asked["items"][0]["failure"]["class"], "permission");
+    let (_, listed) = client.get(&format!("{path}?state=needs_attention")).await;
+    assert_eq!((&listed["items"][0]["id"], &listed["next"]), (&json!("i3"), &Value::Null));
+    assert_eq!(listed["items"][0]["failure"]["class"], "permission");
 }
 
 /// Proves S-6: namespaces have workflows, runs and escalations of their own; the journal names the

@@ -90,17 +90,17 @@ async fn a_key_is_remembered_for_as_long_as_is_said() {
     let client = serving(Duration::from_secs(1));
     assert_eq!(client.get("/v1/config").await.1["idempotency_key_lifetime"], 1);
     let (keyed, settle) = (client.clone().with("idempotency-key", "k"), settled(&client).await);
-    let told = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
-    assert_eq!(read(told).await.1, json!({ "repeated": false }));
+    let response = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
+    assert_eq!(read(response).await.1, json!({ "repeated": false }));
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let told = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
-        if !told.headers().contains_key("idempotent-replayed") {
+        let response = keyed.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
+        if !response.headers().contains_key("idempotent-replayed") {
             // The call was carried out again, and the effect itself was settled before.
-            assert_eq!(read(told).await, (200, json!({ "repeated": true })));
+            assert_eq!(read(response).await, (200, json!({ "repeated": true })));
             break;
         }
-        assert!(Instant::now() < deadline, "it is told for longer than was said");
+        assert!(Instant::now() < deadline, "the answer is replayed beyond its lifetime");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -122,7 +122,7 @@ async fn a_key_that_cannot_be_read_is_refused_everywhere() {
 async fn routes_that_ignore_a_key_say_so() {
     let client = Client::dev();
     let (_, document) = client.get("/v1/openapi.json").await;
-    let told = |method: &str, path: &str| {
+    let description = |method: &str, path: &str| {
         let parameters = document["paths"][path][method]["parameters"].as_array().expect("some");
         let key = parameters.iter().find(|one| one["name"] == "Idempotency-Key").expect("a key");
         key["description"].as_str().expect("text").to_owned()
@@ -138,7 +138,7 @@ async fn routes_that_ignore_a_key_say_so() {
         "/api/v1/extract",
         "/api/v1/ontologies",
     ] {
-        assert!(told("post", path).contains("asked anew"), "{path}");
+        assert!(description("post", path).contains("evaluated anew"), "{path}");
     }
     for (method, path) in [
         ("post", "/v1/effects/{key}/settle"),
@@ -146,7 +146,7 @@ async fn routes_that_ignore_a_key_say_so() {
         ("put", "/v1/workflows/{workflow}/script"),
         ("delete", "/api/v1/ontologies/{ontology}"),
     ] {
-        assert!(told(method, path).contains("carried out once"), "{method} {path}");
+        assert!(description(method, path).contains("carried out once"), "{method} {path}");
     }
 
     // The same key gets the same lease; other terms under it are a mistake.

@@ -62,7 +62,7 @@ async fn an_effect_is_performed_elsewhere_once() {
     let settle = json!({ "attempt": attempt(1), "report": "succeeded", "body": "receipt 7" });
     let (status, settled) = client.post("/v1/effects/charge-7/settle", settle.clone()).await;
     assert_eq!((status, settled), (200, json!({ "repeated": false })));
-    let ((_, attached), (_, replayed)) = waiting.await.expect("told");
+    let ((_, attached), (_, replayed)) = waiting.await.expect("no panic");
     assert_eq!(attached["state"], "succeeded");
     assert_eq!(replayed["verdict"], "replayed");
     assert_eq!(replayed["outcome"]["body"], "receipt 7");
@@ -113,7 +113,7 @@ async fn a_lease_is_held_by_a_client() {
     let id = lease["lease"].as_str().expect("an id").to_owned();
     let (_, leases) = client.get("/v1/leases").await;
     let mut listed = lease.clone();
-    // Only the holder is told how long it may work.
+    // Only the holder gets the work deadline.
     listed.as_object_mut().expect("an object").remove("work_ms");
     assert_eq!(leases["leases"], json!([listed]));
     let claim = json!({ "lease": id, "attempt": attempt(1), "safety": "transactional" });
@@ -184,8 +184,8 @@ async fn an_unknown_outcome_is_found_out() {
     let attempt = granted["attempt"].clone();
     let undo = json!({ "attempt": attempt, "nth": 0, "step": "refund", "payload": "EUR 10" });
     for repeated in [false, true] {
-        let told = client.post("/v1/effects/move/undo", undo.clone()).await;
-        assert_eq!(told, (200, json!({ "repeated": repeated })));
+        let answer = client.post("/v1/effects/move/undo", undo.clone()).await;
+        assert_eq!(answer, (200, json!({ "repeated": repeated })));
     }
     let half = json!({ "attempt": attempt, "report": "partial", "reason": "one leg of two" });
     assert_eq!(client.post("/v1/effects/move/settle", half).await.0, 200);
@@ -224,10 +224,10 @@ async fn events_are_told_with_the_settle() {
         "timestamp_bucket": "2026-11-16T00:00:00Z" });
     let (_, granted) = client.post("/v1/operations", operation).await;
     let key = granted["key"].as_str().expect("a key");
-    let told = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [
+    let report = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [
         { "event_name": "artifact_seen", "dataset_id": "levels", "payload": {} } ]});
-    let (status, told) = traced.post(&format!("/v1/operations/{key}/settle"), told).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, answer) = traced.post(&format!("/v1/operations/{key}/settle"), report).await;
+    assert_eq!(status, 200, "{answer}");
     let (_, listed) = client.get("/v1/outbox?status=pending").await;
     let records = listed["records"].as_array().expect("records");
     assert_eq!(records.len(), 2);
@@ -319,10 +319,14 @@ async fn every_route_denies_by_default() {
             }
         }
     }
-    assert_eq!(client.get("/v1/nothing").await.0, 401, "what is not there is not told apart");
+    assert_eq!(
+        client.get("/v1/nothing").await.0,
+        401,
+        "a missing route has the same answer as a closed one"
+    );
     assert_eq!(client.get("/metrics").await.0, 401);
     let billing = client.showing(Role::Steward, Some("billing")).await;
-    assert_eq!(billing.get("/metrics").await.0, 403, "it tells of every namespace");
+    assert_eq!(billing.get("/metrics").await.0, 403, "it shows every namespace");
     for open in ["/healthz", "/readyz", "/v1/openapi.json"] {
         assert_eq!(client.get(open).await.0, 200, "{open}");
     }
@@ -381,7 +385,7 @@ async fn a_web_page_is_not_let_in() {
     assert_eq!(from("localhost:8765", Some("null")).await, 403);
 }
 
-/// Proves S-6 for what is sent: a request beyond a limit is refused with a problem that has a code.
+/// Proves S-6 for requests: a request beyond a limit is refused with a problem that has a code.
 #[tokio::test]
 async fn an_unreadable_request_is_refused() {
     let client = Client::dev();
@@ -408,8 +412,8 @@ async fn an_unreadable_request_is_refused() {
         (&format!(r#"{{"label":"{}"}}"#, "x".repeat(300)), 400),
     ] {
         let response = sent(body).await;
-        let told = response.status().as_u16();
-        assert_eq!(told, status, "{}", body.chars().take(60).collect::<String>());
+        let received = response.status().as_u16();
+        assert_eq!(received, status, "{}", body.chars().take(60).collect::<String>());
         assert_eq!(response.headers()["content-type"], "application/problem+json");
         assert_eq!(response.headers()["x-content-type-options"], "nosniff");
         assert_eq!(response.headers()["content-security-policy"], "default-src 'none'");
@@ -448,11 +452,11 @@ async fn a_namespace_has_an_allowance() {
     let allowance = Allowance { rate: 1, burst: 3, at_once: 1 };
     let client = Client::guarded(Terms { allowance, ..Terms::default() });
     let one = client.showing(Role::Operator, Some("one")).await;
-    let mut told = Vec::new();
+    let mut statuses = Vec::new();
     for _ in 0..4 {
-        told.push(one.get("/v1/config").await.0);
+        statuses.push(one.get("/v1/config").await.0);
     }
-    assert_eq!(told, [200, 200, 200, 429]);
+    assert_eq!(statuses, [200, 200, 200, 429]);
     let response = one.send(&Method::GET, "/v1/config", None).await;
     assert!(response.headers().contains_key("retry-after"));
 
@@ -480,7 +484,7 @@ async fn a_namespace_has_an_allowance() {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(waiting.await.expect("told").1["state"], "succeeded");
+    assert_eq!(waiting.await.expect("no panic").1["state"], "succeeded");
 }
 
 /// Proves K-15 over HTTP: the journal is read, followed, proved and verified, each namespace on its own.
@@ -519,11 +523,11 @@ async fn the_journal_is_followed_and_proved() {
     let entry = listed["entries"][0]["entry"].as_u64().expect("a number");
     let (_, proof) = client.get(&format!("/v1/journal/{entry}/proof")).await;
     assert_eq!(proof["entry"]["namespace"], "billing");
-    let (status, told) = client.get("/v1/journal/checkpoint").await;
-    let note = told["checkpoint"].as_str().expect("a signed head");
-    assert_eq!((status, note.lines().nth(1)), (200, Some("2")), "it says how many: {told}");
+    let (status, journal) = client.get("/v1/journal/checkpoint").await;
+    let note = journal["checkpoint"].as_str().expect("a signed head");
+    assert_eq!((status, note.lines().nth(1)), (200, Some("2")), "it says how many: {journal}");
     assert_eq!(client.hapax.checkpoint().await.expect("a read").as_deref(), Some(note));
-    assert_eq!(told["public_key"], proof["public_key"]);
+    assert_eq!(journal["public_key"], proof["public_key"]);
     let (_, found) = client.get("/v1/journal/verification").await;
     assert_eq!((&found["intact"], &found["sealed"]), (&json!(true), &json!(2)));
 
@@ -537,7 +541,7 @@ async fn the_journal_is_followed_and_proved() {
     assert_eq!(default.get("/v1/journal/verification").await.0, 403);
 }
 
-/// Proves S-1: a server that was told to stop is alive and not ready.
+/// Proves S-1: a server that received a stop signal is alive and not ready.
 #[tokio::test]
 async fn a_server_that_stops_is_not_ready() {
     let hapax = Hapax::builder().in_memory();

@@ -99,11 +99,11 @@ async fn a_refusal_over_http_names_no_place() {
     let ask = |dataset: &str, version: &str| {
         with(operation(dataset, version), &json!({ "justification": "a survey" }))
     };
-    let asked = with(ask("read", "v1"), &json!({ "documents": breach }));
-    let (status, refused) = client.post("/v1/operations", asked).await;
+    let claim = with(ask("read", "v1"), &json!({ "documents": breach }));
+    let (status, refused) = client.post("/v1/operations", claim).await;
     assert_eq!((status, &refused["code"]), (409, &json!("HX0502")), "{refused}");
-    let asked = with(ask("written", "v1"), &json!({ "attempt": attempt(1) }));
-    let (_, granted) = client.post("/v1/operations", asked).await;
+    let claim = with(ask("written", "v1"), &json!({ "attempt": attempt(1) }));
+    let (_, granted) = client.post("/v1/operations", claim).await;
     let key = granted["key"].as_str().expect("a key");
     let made = json!({ "attempt": attempt(1), "report": "succeeded", "documents": breach });
     let (status, unfit) = client.post(&format!("/v1/operations/{key}/settle"), made).await;
@@ -115,9 +115,9 @@ async fn a_refusal_over_http_names_no_place() {
     let (status, invalid) = client.post("/v1/operations", exact).await;
     assert_eq!((status, &invalid["code"]), (400, &json!("HX0501")), "{invalid}");
     assert!(invalid["detail"].as_str().is_some_and(|why| why.starts_with("version: ")));
-    for said in [refused, unfit, reviews, effect, invalid] {
-        let said = said.to_string();
-        assert!(!said.contains("38.512347") && !said.contains("97.321234"), "{said}");
+    for body in [refused, unfit, reviews, effect, invalid] {
+        let body = body.to_string();
+        assert!(!body.contains("38.512347") && !body.contains("97.321234"), "{body}");
     }
 }
 
@@ -163,11 +163,11 @@ async fn an_operation_is_escalated_over_http() {
     }
     let why = json!({ "note": "the gauge is odd" });
     assert_eq!(client.post("/v1/operations/nothing/escalate", why.clone()).await.0, 404);
-    let (status, asked) = client.post(&escalate, why).await;
-    assert_eq!((status, &asked["standing"]), (200, &json!("pending")), "{asked}");
+    let (status, escalated) = client.post(&escalate, why).await;
+    assert_eq!((status, &escalated["standing"]), (200, &json!("pending")), "{escalated}");
     let (_, listed) = client.get("/v1/reviews").await;
     let review = &listed["reviews"][0];
-    assert_eq!((&review["review"], &review["operation"]), (&asked["review"], &json!(key)));
+    assert_eq!((&review["review"], &review["operation"]), (&escalated["review"], &json!(key)));
     assert_eq!(
         (&review["reason"], &review["asked_by"]),
         (&json!("the gauge is odd"), &json!("development"))
@@ -256,8 +256,8 @@ async fn exact_places_are_in_no_answer() {
                 _ => ("indeterminate", json!({ "decision": "happened", "body": place })),
             };
             assert_eq!(effect["state"], state);
-            let said = with(json!({ "attempt": effect["attempt"], "note": place }), &decision);
-            assert_eq!(client.post(&format!("/v1/effects/{key}/resolve"), said).await.0, 200);
+            let resolve = with(json!({ "attempt": effect["attempt"], "note": place }), &decision);
+            assert_eq!(client.post(&format!("/v1/effects/{key}/resolve"), resolve).await.0, 200);
         }
         if version == "v5" {
             let again = json!({ "attempt": named["attempt"], "note": place });
@@ -285,8 +285,8 @@ async fn exact_places_are_in_no_answer() {
         }
     }
     for key in &keys[..6] {
-        let told = keep(client.get(&format!("/v1/operations/{key}/lineage")).await);
-        assert!(told["events"].as_array().is_some_and(|events| events.len() >= 2), "{told}");
+        let lineage = keep(client.get(&format!("/v1/operations/{key}/lineage")).await);
+        assert!(lineage["events"].as_array().is_some_and(|events| events.len() >= 2), "{lineage}");
     }
     answers += &client.text("/metrics").await;
     assert!(answers.contains("h3") && answers.contains("START"), "{answers}");

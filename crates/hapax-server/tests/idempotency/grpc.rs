@@ -86,13 +86,13 @@ impl UnaryService<String> for Charges {
 
     fn call(&mut self, request: tonic::Request<String>) -> Self::Future {
         let nth = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        let told = request.into_inner();
-        ready(match told.parse::<i32>() {
+        let message = request.into_inner();
+        ready(match message.parse::<i32>() {
             Ok(code) => {
                 let details = Bytes::from(format!("details {nth}"));
                 Err(Status::with_details(code.into(), format!("failure {nth}"), details))
             }
-            Err(_) => Ok(tonic::Response::new(format!("charge {nth}: {told}"))),
+            Err(_) => Ok(tonic::Response::new(format!("charge {nth}: {message}"))),
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Proves K-12, S-6: a request that is too large is refused; an answer that is too large is not
-/// kept, and later callers are told so.
+/// kept, and the answer to a later caller says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_have_limits() {
     let settings = Settings::default().largest_request(1_000).largest_answer(100_000);
@@ -21,7 +21,7 @@ async fn bodies_have_limits() {
 }
 
 /// Proves S-6: an answer counts even if it breaks off beyond the limit for kept answers. The first
-/// caller sees it break off; later callers are told that it happened.
+/// caller sees it break off; the answer to a later caller says that it happened.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_breaks_off_late_counts_by_its_status() {
     for world in World::both(&Settings::default().largest_answer(100_000)).await {
@@ -87,8 +87,8 @@ async fn slow_clients_are_given_up_and_others_served() {
     }
     for (nth, client) in dripping.into_iter().enumerate() {
         let answer = tokio::time::timeout(LONG, client).await.expect("given up").expect("no panic");
-        let told = String::from_utf8_lossy(&answer);
-        assert!(told.is_empty() || told.starts_with("HTTP/1.1 408"), "{nth}: {told}");
+        let response = String::from_utf8_lossy(&answer);
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 408"), "{nth}: {response}");
     }
     assert_eq!(world.calls(), 20);
 }

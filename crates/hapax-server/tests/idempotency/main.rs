@@ -18,7 +18,7 @@ use hapax::{Hapax, Safety, Settling, StateName};
 use hapax_server::idempotency::{
     IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Settlement, Tenant,
 };
-use hapax_server::listener::{Doors, Limits, serve};
+use hapax_server::listener::{Limits, ListeningSocket, serve};
 use hapax_server::proxy::Upstream;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -82,12 +82,12 @@ struct Service {
 
 async fn charge(State(service): State<Service>, request: Request<Body>) -> Response<Body> {
     let nth = service.calls.fetch_add(1, Ordering::SeqCst) + 1;
-    let told = request.uri().query().unwrap_or_default().to_owned();
+    let behavior = request.uri().query().unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.expect("a body").to_bytes();
     let mut response = Response::new(Body::from(format!("{nth}: {} bytes", body.len())));
     response.headers_mut().insert("location", "/charges/7".parse().expect("a value"));
     response.headers_mut().insert("set-cookie", "session=1".parse().expect("a value"));
-    match told.as_str() {
+    match behavior.as_str() {
         "wait" => service.gate.acquire().await.expect("open").forget(),
         "large" => *response.body_mut() = Body::from(vec![b'x'; 200_000]),
         "never" => std::future::pending().await,
@@ -139,8 +139,8 @@ where
 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let doors = Doors { listener, tls: None, limits };
-    tokio::spawn(serve(doors, service, std::future::pending()));
+    let socket = ListeningSocket { listener, tls: None, limits };
+    tokio::spawn(serve(socket, service, std::future::pending()));
     url
 }
 
@@ -294,8 +294,8 @@ async fn a_key_counts_for_its_tenant_method_and_path() {
         for headers in [vec![], vec![("x-tenant", "a"), ("x-tenant", "b")], vec![("x-tenant", "")]]
         {
             let headers = [vec![("idempotency-key", "k")], headers].concat();
-            let nobody = world.post("/charges", &headers, "a").await;
-            assert_eq!((nobody.status(), nobody.problem()), (400, "HX0308".into()));
+            let response = world.post("/charges", &headers, "a").await;
+            assert_eq!((response.status(), response.problem()), (400, "HX0308".into()));
         }
         let other_query = ask("/charges?x=1", "a").await;
         assert_eq!((other_query.status(), other_query.problem()), (422, "HX0202".into()));
@@ -361,11 +361,11 @@ async fn sixty_four_at_once_reach_the_service_once() {
             let headers = [("idempotency-key", "k")];
             tokio::spawn(async move { world.post("/charges?wait", &headers, "a").await })
         };
-        let asked: Vec<_> = (0..64).map(ask).collect();
+        let requests: Vec<_> = (0..64).map(ask).collect();
         called(&world, 1).await;
         world.service.gate.add_permits(64);
         let mut replayed = 0;
-        for answer in asked {
+        for answer in requests {
             let answer = answer.await.expect("no panic");
             assert_eq!((answer.status(), answer.body.as_str()), (200, "1: 1 bytes"));
             replayed += usize::from(answer.replayed());
@@ -403,29 +403,29 @@ async fn transient_answers_are_passed_on_and_not_kept() {
     }
 }
 
-/// Proves S-3, K-7: a request with an unknown outcome is not passed on again, and the client is told so.
+/// Proves S-3, K-7: a request with an unknown outcome is not passed on again, and the answer says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_was_not_answered_is_not_sent_again() {
     let settings = Settings::default().longest_answer(Duration::from_millis(300));
     for world in World::both(&settings).await {
-        for told in ["504", "panic", "stall", "break", "never"] {
+        for ending in ["504", "panic", "stall", "break", "never"] {
             // The layer does not limit how long a handler takes.
-            if world.name == "layer" && told == "never" {
+            if world.name == "layer" && ending == "never" {
                 continue;
             }
-            let path = format!("/charges?{told}");
-            let ask = async || world.post(&path, &[("idempotency-key", told)], "a").await;
+            let path = format!("/charges?{ending}");
+            let ask = async || world.post(&path, &[("idempotency-key", ending)], "a").await;
             let before = world.calls();
             let first = ask().await;
-            assert!(first.status() == 502 || first.status() == 504, "{told}: {first:?}");
-            if told != "504" {
+            assert!(first.status() == 502 || first.status() == 504, "{ending}: {first:?}");
+            if ending != "504" {
                 assert_eq!(first.problem(), "HX0306", "it may have happened");
             }
             for _ in 0..3 {
                 let again = ask().await;
-                assert_eq!((again.status(), again.problem()), (409, "HX0203".into()), "{told}");
+                assert_eq!((again.status(), again.problem()), (409, "HX0203".into()), "{ending}");
             }
-            assert_eq!(world.calls() - before, 1, "{} {told}", world.name);
+            assert_eq!(world.calls() - before, 1, "{} {ending}", world.name);
         }
         let unknown = world.hapax.list(&[StateName::Indeterminate], 10).await.expect("a list");
         assert_eq!(
@@ -450,8 +450,8 @@ async fn an_upstream_that_cannot_be_reached_did_nothing() {
     let down = world.charge("k", "a").await;
     assert_eq!((down.status(), down.problem()), (502, "HX0305".into()));
     let listener = TcpListener::bind(&address).await.expect("the port");
-    let doors = Doors { listener, tls: None, limits: Limits::default() };
-    tokio::spawn(serve(doors, app, std::future::pending()));
+    let socket = ListeningSocket { listener, tls: None, limits: Limits::default() };
+    tokio::spawn(serve(socket, app, std::future::pending()));
     assert_eq!(world.charge("k", "a").await.status(), 200);
 }
 
@@ -474,9 +474,9 @@ async fn a_probe_finds_out_what_became_of_a_request() {
     let prober = upstream.clone();
     let layer = IdempotencyLayer::new(hapax.clone(), Settings::default())
         .safety(Safety::Reconcilable(Settling::TargetRefusesLate))
-        .look(move |asked| {
+        .look(move |request| {
             let prober = prober.clone();
-            async move { prober.probe("/by-key/{key}", &asked, &Settings::default()).await }
+            async move { prober.probe("/by-key/{key}", &request, &Settings::default()).await }
         });
     let url = listen(Limits::default(), layer.layer(upstream)).await;
     let world = World { name: "proxy", url, service, hapax };

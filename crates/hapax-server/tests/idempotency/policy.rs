@@ -52,7 +52,7 @@ async fn the_policy_decides_which_answers_are_kept() {
         ask("503").await;
         assert_eq!(ask("503").await.problem(), "HX0203", "the outcome is unknown: {}", world.name);
         assert_eq!(world.calls(), 3);
-        assert!(ask("card").await.body.contains("4111"), "the first caller is told all of it");
+        assert!(ask("card").await.body.contains("4111"), "the first caller gets the whole answer");
         let again = ask("card").await;
         assert_eq!(again.body, r#"{"id":7,"card":{"number":"[redacted]"}}"#);
         assert_eq!(again.header("set-cookie"), Some("session=1"), "{}", world.name);
@@ -109,21 +109,35 @@ async fn a_client_may_ask_to_wait() {
         called(&world, 1).await;
         let patient = ask(&world, Some("respond-async, wait=30"));
         for hurried in [None, Some("wait=0"), Some("wait=soon")] {
-            let told = ask(&world, hurried).await.expect("no panic");
-            assert_eq!((told.status(), told.problem()), (409, "HX0201".into()), "{hurried:?}");
+            let response = ask(&world, hurried).await.expect("no panic");
+            assert_eq!(
+                (response.status(), response.problem()),
+                (409, "HX0201".into()),
+                "{hurried:?}"
+            );
         }
         world.service.gate.add_permits(1);
-        let told = patient.await.expect("no panic");
-        assert_eq!((told.status(), told.body.as_str()), (200, "1: 1 bytes"), "{}", world.name);
-        assert!(told.replayed() && !first.await.expect("no panic").replayed());
+        let response = patient.await.expect("no panic");
+        assert_eq!(
+            (response.status(), response.body.as_str()),
+            (200, "1: 1 bytes"),
+            "{}",
+            world.name
+        );
+        assert!(response.replayed() && !first.await.expect("no panic").replayed());
         assert_eq!(world.calls(), 1);
     }
     for world in World::both(&Settings::default().longest_wait(Duration::from_millis(100))).await {
         let world = Arc::new(world);
         let first = ask(&world, None);
         called(&world, 1).await;
-        let told = ask(&world, Some("wait=3600")).await.expect("no panic");
-        assert_eq!(told.problem(), "HX0201", "an hour is more than anybody gets: {}", world.name);
+        let response = ask(&world, Some("wait=3600")).await.expect("no panic");
+        assert_eq!(
+            response.problem(),
+            "HX0201",
+            "an hour is more than anybody gets: {}",
+            world.name
+        );
         world.service.gate.add_permits(1);
         assert_eq!(first.await.expect("no panic").status(), 200);
     }

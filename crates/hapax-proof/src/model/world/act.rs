@@ -10,15 +10,15 @@ pub enum Act {
     Ask(usize, usize, bool),
     /// A claim reaches the ledger; the reply arrives or is lost.
     Claim(usize, bool),
-    /// A caller gives up before it was told of its grant.
+    /// A caller gives up before it gets its grant.
     Cancel(usize),
     /// The worker sends the effect to the target.
     Depart(usize),
-    /// A letter reaches the target, also if its worker is gone.
+    /// A message reaches the target, also if its worker is gone.
     Arrive(usize),
     /// The worker reports; the reply arrives or is lost.
     Report(usize, bool),
-    /// The worker reports that it cannot tell.
+    /// The worker reports an ambiguous outcome.
     Doubt(usize),
     /// A worker's own clock says that its lease may be about to lapse: it was stopped, or its
     /// connection to the ledger is frozen.
@@ -35,7 +35,7 @@ pub enum Act {
     Expire,
     /// A reconciler looks at the target for a key.
     Look(usize),
-    /// A reconciler tells the ledger what it found.
+    /// A reconciler reports its finding to the ledger.
     Judge(usize),
     /// The settling time of an unknown outcome runs out.
     Settle(usize),

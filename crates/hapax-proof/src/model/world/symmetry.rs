@@ -1,11 +1,11 @@
-//! When two states are the same: no later step tells them apart.
+//! When two states are equal: no later step distinguishes them.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
 use hapax_core::effect::State;
 
-use super::{Sent, Task, Worker, World, author_of, lapsed};
+use super::{SendStatus, Task, Worker, World, author_of, lapsed};
 
 /// Gives ids the names of their first appearance, so that states which differ only in ids are the
 /// same.
@@ -20,7 +20,7 @@ impl Names {
 }
 
 impl Hash for World {
-    /// States are the same when nothing can tell them apart. The order of workers, the names of ids
+    /// States are equal when no property or step distinguishes them. The order of workers, the names of ids
     /// and the size of fences do not matter; the order of fences does.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let mut names = Names::default();
@@ -34,8 +34,8 @@ impl Hash for World {
             let mut fences: Vec<u64> = vec![target.bar];
             fences.extend(self.effect(key).map(|effect| effect.fence.0));
             fences.extend(self.workers.iter().filter_map(|worker| worker.fence(key)));
-            let letters = self.letters.iter().filter(|letter| letter.key == key);
-            fences.extend(letters.map(|letter| letter.fence));
+            let messages = self.messages.iter().filter(|message| message.key == key);
+            fences.extend(messages.map(|message| message.fence));
             fences.sort_unstable();
             fences.dedup();
             let rank = |fence: u64| fences.iter().position(|known| *known == fence);
@@ -53,28 +53,28 @@ impl Hash for World {
         for worker in workers {
             self.hash_worker(worker, &mut names, hasher);
         }
-        let mut letters: Vec<_> = self
-            .letters
+        let mut messages: Vec<_> = self
+            .messages
             .iter()
-            .map(|letter| {
-                let bar = self.targets[letter.key].bar.cmp(&letter.fence);
+            .map(|message| {
+                let bar = self.targets[message.key].bar.cmp(&message.fence);
                 let (author, attempt) =
-                    (names.of(letter.author.as_bytes()), names.of(letter.attempt.as_bytes()));
-                (letter.key, author, attempt, bar)
+                    (names.of(message.author.as_bytes()), names.of(message.attempt.as_bytes()));
+                (message.key, author, attempt, bar)
             })
             .collect();
-        letters.sort_unstable();
-        letters.hash(hasher);
-        let mut looks: Vec<_> = self
-            .looks
+        messages.sort_unstable();
+        messages.hash(hasher);
+        let mut findings: Vec<_> = self
+            .findings
             .iter()
             .map(|look| {
                 let found = look.found.map(|by| names.of(by.as_bytes()));
                 (look.key, names.of(look.attempt.as_bytes()), look.at.ms, found)
             })
             .collect();
-        looks.sort_unstable();
-        looks.hash(hasher);
+        findings.sort_unstable();
+        findings.hash(hasher);
         // A lease that no worker holds matters by the effects that run on it.
         for lease in &self.ledger.leases {
             if let Some(known) = names.0.get(lease.id.as_bytes()) {
@@ -118,15 +118,15 @@ impl World {
                 let recorded = self.effect(key).map(|effect| effect.fence.0.cmp(&fence));
                 (2, key, names.of(attempt.as_bytes()), rank.count(), bar, recorded).hash(hasher);
                 match sent {
-                    Sent::NotYet => 0.hash(hasher),
-                    Sent::There(by) => (1, names.of(by.as_bytes())).hash(hasher),
-                    Sent::Refused => 2.hash(hasher),
-                    Sent::Departed => 3.hash(hasher),
+                    SendStatus::NotYet => 0.hash(hasher),
+                    SendStatus::There(by) => (1, names.of(by.as_bytes())).hash(hasher),
+                    SendStatus::Refused => 2.hash(hasher),
+                    SendStatus::Departed => 3.hash(hasher),
                 }
             }
         }
-        for told in &worker.told {
-            told.map(|by| names.of(by.as_bytes())).hash(hasher);
+        for received in &worker.received {
+            received.map(|by| names.of(by.as_bytes())).hash(hasher);
         }
     }
 
@@ -142,16 +142,16 @@ impl World {
             }
             Task::Running { key, attempt, sent, .. } => {
                 let sent = match sent {
-                    Sent::NotYet => 0,
-                    Sent::There(_) => 1,
-                    Sent::Refused => 2,
-                    Sent::Departed => 3,
+                    SendStatus::NotYet => 0,
+                    SendStatus::There(_) => 1,
+                    SendStatus::Refused => 2,
+                    SendStatus::Departed => 3,
                 };
                 (2, key, known(attempt.as_bytes()), sent)
             }
         };
-        let told: Vec<bool> = worker.told.iter().map(Option::is_some).collect();
-        (task, lease, told, worker.late)
+        let received: Vec<bool> = worker.received.iter().map(Option::is_some).collect();
+        (task, lease, received, worker.late)
     }
 }
 
