@@ -23,7 +23,7 @@ use crate::txn::PgTxn;
 
 mod results;
 
-use land::RowAddress;
+use results::RowAddress;
 
 impl DeliveryView for PgTxn<'_> {
     fn fetch(
@@ -203,13 +203,13 @@ impl PgTxn<'_> {
         for row in &rows {
             records.insert(which(row)?, row);
         }
-        let mut deliveries = Vec::with_capacity(deliveries.len());
+        let mut queued = Vec::with_capacity(deliveries.len());
         for delivery in deliveries {
             if let Some(record) = records.get(&which(delivery)?) {
-                deliveries.push(self.queued(record, (delivery, 2))?);
+                queued.push(self.queued(record, (delivery, 2))?);
             }
         }
-        Ok(deliveries)
+        Ok(queued)
     }
 
     /// A record with its delivery. The delivery's columns begin at `at` in another row: transaction,

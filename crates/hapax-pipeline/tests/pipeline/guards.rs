@@ -93,7 +93,7 @@ mod cases {
         assert_eq!(check, Refusal::Check("fresh: is old".into()));
         let csv = pipeline.operation(operation("agreed", 1)).input(json(r#"{"rows":7}"#));
         let csv = refused(csv.unreadable("in.csv")).await;
-        assert!(csv.to_string().contains("in.csv is neither JSON"), "{csv}");
+        assert!(csv.to_string().contains("in.csv must be JSON or JSON lines"), "{csv}");
         assert_eq!(count.get(), 0);
         let fine = pipeline.operation(operation("agreed", 1)).input(json(r#"{"rows":7}"#));
         done(fine, &count).await.expect("done");

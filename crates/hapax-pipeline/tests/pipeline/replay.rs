@@ -286,7 +286,7 @@ async fn guards_are_asked_again_before_a_replay() {
             "no JSON",
             "in.csv",
             Some(Dataset { input_contract: contract("true"), ..plain() }),
-            Some("contract: inputs: in.csv is neither JSON"),
+            Some("contract: inputs: in.csv must be JSON"),
         ),
         (
             "nothing",

@@ -36,10 +36,13 @@ fn attempt(n: u8) -> String {
 async fn an_effect_is_performed_elsewhere_once() {
     let client = Client::dev();
     let claim = json!({ "payload": "EUR 10", "attempt": attempt(1) });
-    let (status, granted) = client.post("/v1/effects/charge-7/claim", claim.clone()).await;
+    let (status, mut granted) = client.post("/v1/effects/charge-7/claim", claim.clone()).await;
     assert_eq!((status, &granted["verdict"]), (200, &json!("granted")), "{granted}");
-    // A client whose answer was lost repeats its claim.
-    let (_, again) = client.post("/v1/effects/charge-7/claim", claim.clone()).await;
+    // A client whose answer was lost repeats its claim. It gets the same grant, and what is left of
+    // the time to work.
+    let (_, mut again) = client.post("/v1/effects/charge-7/claim", claim.clone()).await;
+    let (left, first) = (again["work_ms"].take(), granted["work_ms"].take());
+    assert!(left.as_u64() <= first.as_u64() && first == 60_000, "{left} of {first}");
     assert_eq!(again, granted);
     let other = json!({ "payload": "EUR 10", "attempt": attempt(2) });
     let (status, in_flight) = client.post("/v1/effects/charge-7/claim", other.clone()).await;

@@ -133,7 +133,7 @@ impl Level {
             })
             .or_store_error()?;
         if let Some((last_namespace, last_prefix)) = last {
-            let slice = params![namespace, half, last_namespace, last_prefix];
+            let slice = params![namespace, prefix, last_namespace, last_prefix];
             for sql in [self.copy, self.drop] {
                 db.prepare_cached(sql)
                     .and_then(|mut statement| statement.execute(slice))

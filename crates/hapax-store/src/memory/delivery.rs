@@ -100,7 +100,7 @@ impl DeliveryTxn for MemoryTxn<'_> {
         let lost: Vec<_> =
             self.tables.outbox.batches.range(range).map(|(k, v)| (*k, v.clone())).collect();
         for (place, batch) in lost {
-            for BatchedDelivery { seq, tried, .. } in flight.deliveries {
+            for BatchedDelivery { seq, tried, .. } in batch.deliveries {
                 let at = (batch.sink.clone(), seq);
                 if let Some(mut open) = self.tables.outbox.open.get(&at).cloned() {
                     open.delivery.tried = open.delivery.tried.max(tried);

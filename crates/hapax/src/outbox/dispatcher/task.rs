@@ -22,7 +22,7 @@ use super::record::{Recording, Records};
 use super::send::{Reports, Sends};
 use super::{DispatcherStatus, Order, ended};
 use crate::engine::{Inner, random};
-use crate::outbox::sink::{Ack, Delivery, DynSink, SinkSettings};
+use crate::outbox::sink::{Ack, DynSink, SinkSettings};
 use crate::outbox::sink_queue::SinkQueue;
 use crate::outbox::telemetry::{log, warn_of_horizon};
 

@@ -21,7 +21,7 @@ impl SinkQueue {
     pub(in crate::outbox) fn next_batch(
         &mut self,
         now: Instant,
-        given_up: &mut Vec<DeliveryResult>,
+        given_up: &mut Vec<(OrderingKeyHash, DeliveryResult)>,
     ) -> Vec<Delivery> {
         self.wake(now);
         let room = self.room(now);
@@ -55,11 +55,11 @@ impl SinkQueue {
                     continue;
                 }
                 History::Barred => {
-                    given_up.extend(self.give_up(hash, now));
+                    given_up.extend(self.give_up(hash, now).map(|result| (hash, result)));
                     continue;
                 }
                 History::Deadly if self.settings.policy.on_exhausted != OnExhausted::Block => {
-                    given_up.extend(self.give_up(hash, now));
+                    given_up.extend(self.give_up(hash, now).map(|result| (hash, result)));
                     continue;
                 }
                 _ => {}
