@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapax::{
-    Effect, Entry, Found, Hapax, Judged, Key, Outcome, Resolution, Safety, Seen, Settling,
+    Effect, EffectRecord, Entry, Hapax, Judged, Key, Outcome, Resolution, Safety, Seen, Settling,
     StateName,
 };
 use hapax_pipeline::Pipeline;
@@ -46,7 +46,7 @@ async fn list(
     };
     let found = hapax.list(&states, limit).await?;
     if global.json {
-        for Found { name, effect } in &found {
+        for EffectRecord { name, effect } in &found {
             output::json(&wire::Effect::of(name.key, effect));
         }
         return Ok(Exit::Done);

@@ -1,6 +1,8 @@
 //! `hapax epoch`: the epoch of a domain, and its end.
 
-use hapax::{Bound, Domain, Entry, Event, Filter, Found, Hapax, Judged, Resolution, StateName};
+use hapax::{
+    Bound, Domain, EffectRecord, Entry, EntryKind, Filter, Hapax, Judged, Resolution, StateName,
+};
 use hapax_control::Epochs;
 use hapax_server::wire::{self, time};
 use serde_json::json;
@@ -87,7 +89,7 @@ async fn skip(
         let states = vec![StateName::Indeterminate];
         let found =
             hapax.search(Filter { states, before, limit: PAGE, ..Filter::default() }).await?;
-        for Found { name, effect } in &found {
+        for EffectRecord { name, effect } in &found {
             if effect.bound.as_ref() == Some(over) {
                 let decided =
                     hapax.resolve(name.key, effect.seen(), Resolution::Skip, by, note).await?;
@@ -157,5 +159,5 @@ async fn show(global: &Global, hapax: &Hapax, domain: Option<&str>) -> Result<Ex
 /// The journal entry of the transition to a domain's epoch.
 async fn transition(hapax: &Hapax, bound: &Bound) -> Result<Option<Entry>, Failed> {
     let history = hapax.history(bound.domain.transition(bound.epoch), 100).await?;
-    Ok(history.into_iter().rev().find(|entry| entry.event == Event::Settled))
+    Ok(history.into_iter().rev().find(|entry| entry.event == EntryKind::Settled))
 }

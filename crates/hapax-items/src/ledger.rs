@@ -2,7 +2,7 @@
 
 use hapax::json::Json;
 use hapax::part::{PartFilter, PartRecord};
-use hapax::{AttemptId, Effect, Event, Key, Safety, State, StateName, Timestamp};
+use hapax::{AttemptId, Effect, EntryKind, Key, Safety, State, StateName, Timestamp};
 use hapax_core::outcome::Cause;
 
 use crate::error::Error;
@@ -299,7 +299,7 @@ impl Items {
         let history = self.hapax().history(key, HISTORY).await?;
         let in_vain = history.iter().filter(|entry| {
             entry.attempt == attempt
-                && entry.event == Event::Reconciled
+                && entry.event == EntryKind::Reconciled
                 && matches!(entry.state, StateName::Unknown | StateName::Indeterminate)
         });
         Ok(u32::try_from(in_vain.count()).unwrap_or(u32::MAX))

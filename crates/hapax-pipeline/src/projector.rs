@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use hapax::json::Json;
 use hapax::outbox::{Event, Payload, Record, Route, routed};
-use hapax::{Domain, Entry, Event as Journalled, Failure, Hapax, How, Key, Namespace, Safety};
+use hapax::{Domain, Entry, EntryKind, Failure, Hapax, How, Key, Namespace, Safety};
 
 use crate::error::Error;
 use crate::meters::{Labels, Meter, Meters};
@@ -109,7 +109,7 @@ impl Projector {
         if let Some(moment) = self.fold.push(entry) {
             return Ok(Some(moment));
         }
-        if entry.event == Journalled::Granted {
+        if entry.event == EntryKind::Granted {
             self.others.insert(name);
             return Ok(None);
         }

@@ -6,8 +6,8 @@
 
 use hapax::json::Json;
 use hapax::{
-    AttemptId, Failure, Filter, Found, Hapax, Judged, Key, Name, Outcome, Refusal, Resolution,
-    State, StateName, Timestamp,
+    AttemptId, EffectRecord, Failure, Filter, Hapax, Judged, Key, Name, Outcome, Refusal,
+    Resolution, State, StateName, Timestamp,
 };
 
 use crate::error::Error;
@@ -187,8 +187,8 @@ pub async fn list(hapax: &Hapax, pending: bool, limit: usize) -> Result<Vec<Revi
     Ok(reviews)
 }
 
-async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
-    let Found { name, effect } = found;
+async fn read(hapax: &Hapax, found: EffectRecord) -> Result<Option<Review>, Error> {
+    let EffectRecord { name, effect } = found;
     let granted = hapax.history(name.key, 1).await?.into_iter().next();
     let note = granted.and_then(|entry| entry.note);
     let note = note.and_then(|note| Json::parse(note.as_bytes()).ok());
@@ -222,7 +222,7 @@ pub async fn decide(
     let hapax = &pipeline.hapax;
     let name = Name { namespace: hapax.namespace().clone(), key: review };
     let is_review = match hapax.show(review).await? {
-        Some(effect) => read(hapax, Found { name, effect }).await?.is_some(),
+        Some(effect) => read(hapax, EffectRecord { name, effect }).await?.is_some(),
         None => false,
     };
     if !is_review {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hapax::tokio_postgres::NoTls;
-use hapax::{Effect, Entry, Event, Hapax, Key, State, StateName};
+use hapax::{Effect, Entry, EntryKind, Hapax, Key, State, StateName};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -256,16 +256,16 @@ impl Field {
             && let Some(last) = entries.last()
         {
             (after, written) = (last.id, written + entries.len() as u64);
-            for entry in entries.iter().filter(|entry| entry.event != Event::Contradicted) {
+            for entry in entries.iter().filter(|entry| entry.event != EntryKind::Contradicted) {
                 let before = newest.insert(entry.key, entry.clone());
                 let running = before.is_some_and(|before| before.state == StateName::Running);
-                report.expect(!running || entry.event != Event::Granted, || {
+                report.expect(!running || entry.event != EntryKind::Granted, || {
                     format!("entry {} grants what the journal says is running", entry.id)
                 });
             }
             for (event, what) in [
-                (Event::Expired, "claims whose holder was declared dead"),
-                (Event::Contradicted, "stale successes that were journalled and not believed"),
+                (EntryKind::Expired, "claims whose holder was declared dead"),
+                (EntryKind::Contradicted, "stale successes that were journalled and not believed"),
             ] {
                 let seen = entries.iter().filter(|entry| entry.event == event).count();
                 report.count(what, seen as u64);

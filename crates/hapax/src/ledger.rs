@@ -3,14 +3,14 @@
 use hapax_core::attempt::AttemptId;
 use hapax_core::checkpoint::Verifier;
 use hapax_core::effect::{Effect, Judged, Resolution, Seen, StateName};
-use hapax_core::journal::{Entry, Event};
+use hapax_core::journal::{Entry, EntryKind};
 use hapax_core::key::Key;
 use hapax_core::lease::Lease;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::planted::{Bug, planted};
 use hapax_sqlite::Ailment;
 use hapax_store::journal::{Proof, Verified, verify};
-use hapax_store::{Filter, Found, Request, Step, StoreError, call, command, read};
+use hapax_store::{EffectRecord, Filter, Request, Step, StoreError, call, command, read};
 
 use crate::engine::Hapax;
 use crate::error::Error;
@@ -56,12 +56,16 @@ impl Hapax {
     }
 
     /// Effects of this namespace, newest first; only in these states, if any are given.
-    pub async fn list(&self, states: &[StateName], limit: usize) -> Result<Vec<Found>, Error> {
+    pub async fn list(
+        &self,
+        states: &[StateName],
+        limit: usize,
+    ) -> Result<Vec<EffectRecord>, Error> {
         self.search(Filter { states: states.to_vec(), limit, ..Filter::default() }).await
     }
 
     /// Effects of this namespace that a filter lets through, newest first.
-    pub async fn search(&self, filter: Filter) -> Result<Vec<Found>, Error> {
+    pub async fn search(&self, filter: Filter) -> Result<Vec<EffectRecord>, Error> {
         let filter = Filter { namespace: Some(self.namespace.clone()), ..filter };
         Ok(read(&*self.inner.store, move |view| view.list(&filter)).await?)
     }
@@ -459,8 +463,8 @@ fn examine(view: &mut dyn hapax_store::View) -> Result<Doctor, StoreError> {
     Ok(doctor)
 }
 
-fn stuck_effect(found: &Found) -> Finding {
-    let Found { name, effect } = found;
+fn stuck_effect(found: &EffectRecord) -> Finding {
+    let EffectRecord { name, effect } = found;
     let label = effect.label.as_ref().map(|label| format!(" ({label})")).unwrap_or_default();
     let state = effect.state.name();
     let held = effect.lock.map(|lock| format!("; it holds {lock}")).unwrap_or_default();
@@ -489,5 +493,9 @@ const RECENT: u64 = 10_000;
 fn recent_contradictions(view: &mut dyn hapax_store::View) -> Result<Vec<Entry>, StoreError> {
     let after = view.last_entry()?.saturating_sub(RECENT);
     let entries = view.entries(None, after, RECENT as usize)?;
-    Ok(entries.into_iter().filter(|entry| entry.event == Event::Contradicted).take(NAMED).collect())
+    Ok(entries
+        .into_iter()
+        .filter(|entry| entry.event == EntryKind::Contradicted)
+        .take(NAMED)
+        .collect())
 }

@@ -94,7 +94,7 @@ pub use hapax_core::effect::{
 };
 pub use hapax_core::epoch::{Bound, Domain, DomainError, Mismatch, Transition};
 pub use hapax_core::fingerprint::Fingerprint;
-pub use hapax_core::journal::{Entry, Event};
+pub use hapax_core::journal::{Entry, EntryKind};
 pub use hapax_core::key::{Key, KeyError};
 pub use hapax_core::lease::Lease;
 pub use hapax_core::lock::LockKey;
@@ -107,4 +107,4 @@ pub use hapax_core::{canonical, checkpoint, document, guard, json, key, merkle};
 #[cfg(feature = "postgres")]
 pub use hapax_postgres::tokio_postgres;
 pub use hapax_store::journal::{Damage, Proof, Verified};
-pub use hapax_store::{Filter, Found, Limits, MemoryStore, Step, Store, StoreError};
+pub use hapax_store::{EffectRecord, Filter, Limits, MemoryStore, Step, Store, StoreError};

@@ -17,7 +17,7 @@ pub use follow::{Following, Missed};
 pub use sink::{Acks, Delivery, Sink, SinkSettings};
 
 pub use hapax_core::dataset::Dataset;
-pub use hapax_core::delivery::{OnExhausted, Policy, Refusal, Retryability, Sent};
+pub use hapax_core::delivery::{DeliveryRefusal, OnExhausted, Policy, Retryability, Sent};
 pub use hapax_core::guard::Guards;
 pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, Status, Trace};
 pub use hapax_core::route::{Route, SinkName, SinkNameError, fits, sinks as routed};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hapax::{Event, Filter, Hapax, Key, StateName};
+use hapax::{EntryKind, Filter, Hapax, Key, StateName};
 use hapax_control::{ControlPlane, Epochs, Error, Registry, Request, SendError};
 use hapax_testkit::Postgres;
 use tokio::sync::watch;
@@ -85,7 +85,8 @@ async fn an_epoch_ends_under_a_thousand_requests_on_four_nodes() {
     assert!(told >= tenth && answered >= tenth, "{answered} answered, {told} told");
     for key in voided {
         let history = nodes[0].history(key, 10).await.expect("a history");
-        let entry = history.iter().find(|entry| entry.event == Event::Expired).expect("an entry");
+        let entry =
+            history.iter().find(|entry| entry.event == EntryKind::Expired).expect("an entry");
         let note = entry.note.as_deref().unwrap_or_default();
         assert_eq!(note, "epoch 0 of connector is over: the leader was replaced");
     }

@@ -63,7 +63,7 @@ mod cases {
             assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
         }
         let said = |entry: &Entry| {
-            entry.event == hapax::Event::Granted
+            entry.event == hapax::EntryKind::Granted
                 && entry.note.as_deref().is_some_and(|note| note.contains(WHY.1))
         };
         assert!(ledger.journal().await.iter().any(said), "before the first step");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use hapax::{Domain, Event};
+use hapax::{Domain, EntryKind};
 use hapax_control::Epochs;
 use http::request::Parts;
 use serde::Serialize;
@@ -63,7 +63,7 @@ async fn show(scope: Scope, Of(domain): Of) -> Answer<wire::Current> {
     let epoch = scope.hapax.epoch(&domain).await?;
     let transition = domain.transition(epoch);
     let history = scope.hapax.history(transition, 100).await?;
-    let since = history.iter().rev().find(|entry| entry.event == Event::Settled);
+    let since = history.iter().rev().find(|entry| entry.event == EntryKind::Settled);
     answer(wire::Current {
         domain: domain.to_string(),
         epoch,

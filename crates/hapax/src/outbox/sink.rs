@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax_core::delivery::{Policy, Refusal, Retryability, Sent};
+use hapax_core::delivery::{DeliveryRefusal, Policy, Retryability, Sent};
 use hapax_core::outbox::{OrderingKeyHash, Record};
 use tokio::sync::mpsc;
 
@@ -76,7 +76,7 @@ impl Acks {
 
     /// The delivery failed, or its result is unknown. The reason must not quote the record.
     pub fn refused(&self, nth: usize, reason: impl Into<String>, heals: Retryability) {
-        self.tell(nth, Sent::Refused(Refusal { reason: reason.into(), heals }));
+        self.tell(nth, Sent::Refused(DeliveryRefusal { reason: reason.into(), heals }));
     }
 
     fn tell(&self, nth: usize, sent: Sent) {

@@ -6,7 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use hapax_core::delivery::{Buckets, Next, OnExhausted, Refusal, Retryability, Sent, judge};
+use hapax_core::delivery::{
+    Buckets, DeliveryRefusal, Next, OnExhausted, Retryability, Sent, judge,
+};
 use hapax_core::guard::redact;
 use hapax_core::name::Namespace;
 use hapax_core::outbox::OrderingKeyHash;
@@ -461,7 +463,7 @@ impl SinkQueue {
             }
             None => died.to_owned(),
         };
-        let sent = Sent::Refused(Refusal { reason, heals: Retryability::Never });
+        let sent = Sent::Refused(DeliveryRefusal { reason, heals: Retryability::Never });
         self.became(&letter, &sent, now, 0)
     }
 

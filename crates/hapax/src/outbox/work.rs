@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax_core::delivery::{Buckets, Refusal, Retryability, Sent};
+use hapax_core::delivery::{Buckets, DeliveryRefusal, Retryability, Sent};
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Namespace;
 use hapax_core::outbox::OrderingKeyHash;
@@ -585,7 +585,7 @@ impl Work {
             let reason = "the sink did not say what became of it".into();
             let sent = match refused {
                 true => Sent::Held,
-                false => Sent::Refused(Refusal { reason, heals: Retryability::Perhaps }),
+                false => Sent::Refused(DeliveryRefusal { reason, heals: Retryability::Perhaps }),
             };
             self.lands(id, nth, sent);
         }

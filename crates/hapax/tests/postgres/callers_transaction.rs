@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hapax::inbox::{Receipt, postgres as inbox};
-use hapax::{Error, Event, Failure, Hapax, How, Safety, StateName, StoreError};
+use hapax::{EntryKind, Error, Failure, Hapax, How, Safety, StateName, StoreError};
 use hapax_testkit::Postgres;
 
 use super::{client, intact, key, open, until};
@@ -139,7 +139,7 @@ async fn an_overtaken_attempt_commits_nothing() {
     assert!(stale.is_err());
     assert_eq!(balances(&client).await, 0);
     let history = hapax.history(key(1), 100).await.expect("a history");
-    assert!(history.iter().any(|entry| entry.event == Event::Contradicted), "{history:?}");
+    assert!(history.iter().any(|entry| entry.event == EntryKind::Contradicted), "{history:?}");
 }
 
 /// Proves K-8: `once_in_postgres` claims, runs and settles in one transaction of the caller's.
