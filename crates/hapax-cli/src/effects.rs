@@ -44,7 +44,7 @@ async fn list(
     } else {
         states.iter().map(|state| state_named("--state", state)).collect::<Result<_, _>>()?
     };
-    let found = hapax.list(&states, limit).await?;
+    let found = hapax.effects().list(&states, limit).await?;
     if global.json {
         for EffectRecord { name, effect } in &found {
             output::json(&wire::Effect::of(name.key, effect));
@@ -92,8 +92,10 @@ struct Shown {
 
 async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed> {
     let key = output::key(text)?;
-    let Some(effect) = hapax.show(key).await? else { return Err(unknown(hapax, text, key)) };
-    let history = hapax.history(key, 1000).await?;
+    let Some(effect) = hapax.effects().show(key).await? else {
+        return Err(unknown(hapax, text, key));
+    };
+    let history = hapax.journal().history(key, 1000).await?;
     if global.json {
         let history = history.iter().map(wire::Entry::of).collect();
         output::json(&Shown { effect: wire::Effect::of(key, &effect), history });

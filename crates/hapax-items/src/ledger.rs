@@ -162,14 +162,14 @@ impl Items {
         let kind = RUN.to_owned();
         let sought =
             PartFilter { whole, kind, newest_first: true, beyond, limit, ..PartFilter::default() };
-        let found = self.hapax().parts(sought).await?;
+        let found = self.hapax().parts().search(sought).await?;
         Ok(found.iter().filter_map(run_view).collect())
     }
 
     /// An effect that is a part, with its record as a part.
     pub(crate) async fn found(&self, key: Key) -> Result<Option<PartRecord>, Error> {
         let hapax = self.hapax();
-        let (effect, part) = (hapax.show(key).await?, hapax.part(key).await?);
+        let (effect, part) = (hapax.effects().show(key).await?, hapax.parts().show(key).await?);
         let name = hapax::Name { namespace: hapax.namespace().clone(), key };
         Ok(effect.zip(part).map(|(effect, part)| PartRecord { position: 0, name, effect, part }))
     }
@@ -230,7 +230,7 @@ impl Items {
             let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
             let states = vec![StateName::Succeeded];
             let sought = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
-            let page = self.hapax().parts(sought).await?;
+            let page = self.hapax().parts().search(sought).await?;
             for found in page.iter().filter(|found| is_bare(&found.effect)) {
                 let view = self.mutation_view(found).await?;
                 if let Some(view) = view.filter(|view| view.result.is_none()) {
@@ -246,7 +246,7 @@ impl Items {
 
     async fn mutation_views(&self, sought: PartFilter) -> Result<Vec<MutationView>, Error> {
         let mut views = Vec::new();
-        for found in self.hapax().parts(sought).await? {
+        for found in self.hapax().parts().search(sought).await? {
             views.extend(self.mutation_view(&found).await?);
         }
         Ok(views)
@@ -296,7 +296,7 @@ impl Items {
     /// How many lookups for an attempt could not tell. The effect's own count starts anew when a
     /// person says try-again, and ends once a person is asked; the journal has every lookup.
     async fn looks(&self, key: Key, attempt: AttemptId) -> Result<u32, Error> {
-        let history = self.hapax().history(key, HISTORY).await?;
+        let history = self.hapax().journal().history(key, HISTORY).await?;
         let in_vain = history.iter().filter(|entry| {
             entry.attempt == attempt
                 && entry.event == EntryKind::Reconciled

@@ -87,7 +87,7 @@ fn key(subject: Key, nth: u64) -> Result<Key, Error> {
 async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<ReviewStatus>), Error> {
     let mut newest = (0, None);
     for nth in 0..MOST {
-        match hapax.show(key(subject, nth)?).await? {
+        match hapax.effects().show(key(subject, nth)?).await? {
             Some(effect) => newest = (nth, Some(ReviewStatus::of(&effect.state))),
             None => break,
         }
@@ -181,7 +181,7 @@ pub async fn list(hapax: &Hapax, pending: bool, limit: usize) -> Result<Vec<Revi
     };
     let filter = Filter { states, label: Some(LABEL.into()), limit, ..Filter::default() };
     let mut reviews = Vec::new();
-    for found in hapax.search(filter).await? {
+    for found in hapax.effects().search(filter).await? {
         reviews.extend(read(hapax, found).await?);
     }
     Ok(reviews)
@@ -189,7 +189,7 @@ pub async fn list(hapax: &Hapax, pending: bool, limit: usize) -> Result<Vec<Revi
 
 async fn read(hapax: &Hapax, found: EffectRecord) -> Result<Option<Review>, Error> {
     let EffectRecord { name, effect } = found;
-    let granted = hapax.history(name.key, 1).await?.into_iter().next();
+    let granted = hapax.journal().history(name.key, 1).await?.into_iter().next();
     let note = granted.and_then(|entry| entry.note);
     let note = note.and_then(|note| Json::parse(note.as_bytes()).ok());
     let Some(note) = note.filter(|note| text(note, "kind").as_deref() == Some(KIND)) else {
@@ -221,7 +221,7 @@ pub async fn decide(
 ) -> Result<Judged, Error> {
     let hapax = &pipeline.hapax;
     let name = Name { namespace: hapax.namespace().clone(), key: review };
-    let is_review = match hapax.show(review).await? {
+    let is_review = match hapax.effects().show(review).await? {
         Some(effect) => read(hapax, EffectRecord { name, effect }).await?.is_some(),
         None => false,
     };
@@ -232,6 +232,6 @@ pub async fn decide(
         true => Resolution::Happened(Outcome::from("approved")),
         false => Resolution::Skip,
     };
-    let seen = hapax.seen(review, attempt).await?;
+    let seen = hapax.effects().seen(review, attempt).await?;
     pipeline.resolve(review, seen, resolution, said).await
 }

@@ -256,7 +256,7 @@ impl EffectBuilder {
     ///     hapax.effect(key).in_epoch(epoch).run(|_| async { Ok::<_, Failure>("told") })
     /// };
     /// notify().await?;
-    /// hapax.advance_epoch(&domain, (0, 1), "grace", "the leader was replaced").await?;
+    /// hapax.epochs().advance(&domain, (0, 1), "grace", "the leader was replaced").await?;
     /// assert!(matches!(notify().await, Err(Error::Epoch(mismatch)) if mismatch.current == 1));
     /// # Ok(())
     /// # }
