@@ -1,7 +1,6 @@
-//! hapax makes effects happen once.
-//!
-//! An effect is a thing that must happen at most once: a charge, an e-mail, a dataset that is
-//! written, an extraction that costs a dollar. Give it a key, and run it through the ledger:
+//! Software retries, crashes and restarts, and then things happen twice or not at all: a dataset is
+//! written twice, an e-mail is sent again, an extraction is paid for twice. hapax makes effects happen
+//! once. Give an effect a key, and run it through the ledger:
 //!
 //! ```
 //! use hapax::{Failure, Hapax, Key};
@@ -33,6 +32,35 @@
 //! The guarantee: *at most one recorded effect per key; at most one executed effect where
 //! the target is transactional, or honours the key or the fence; otherwise the outcome is
 //! called unknown and shown to someone. Never silently twice, never silently lost.*
+//!
+//! # Where things are
+//!
+//! [`Hapax`] is a ledger that is open in this process; it is cheap to clone. [`Hapax::effect`] runs an
+//! effect. Inside your own transaction, [`EffectBuilder::once_in`] runs it, and [`Claim::settle_in`]
+//! settles it. Everything else is under a noun:
+//!
+//! | handle | what it is for |
+//! |---|---|
+//! | [`hapax.effects()`](Hapax::effects) | shows and lists effects; records a person's decision about one; rolls back |
+//! | [`hapax.journal()`](Hapax::journal) | the record of every transition: entries, histories, signed heads, proofs |
+//! | [`hapax.outbox()`](Hapax::outbox) | events: sinks and routes, records, deliveries, dead letters, followers |
+//! | [`hapax.datasets()`](Hapax::datasets) | declares datasets, and the rules that hold for them |
+//! | [`hapax.epochs()`](Hapax::epochs) | the epoch that a domain is in, and the transition to the next |
+//! | [`hapax.parts()`](Hapax::parts) | effects that belong to a whole, and the data kept with them |
+//! | [`hapax.results()`](Hapax::results) | the result index, ontologies, and what the result cache holds |
+//! | [`hapax.tokens()`](Hapax::tokens) | lets clients in where a ledger is served, and out again |
+//! | [`hapax.remote()`](Hapax::remote) | leases, claims and reports for clients that perform effects elsewhere |
+//! | [`hapax.maintenance()`](Hapax::maintenance) | the doctor, repairs, leases, namespaces, the store's clock |
+//!
+//! [`inbox`] is for the receivers of events. It needs no ledger, only a table.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | none | the ledger in one SQLite file, and a store in memory for tests |
+//! | `postgres` | the ledger in a PostgreSQL database, shared by many nodes: [`Hapax::open`] takes its URL |
+//! | `sqlx` | your own transactions in that database, where they are sqlx's; includes `postgres` |
 
 mod abandoned;
 mod budget;
