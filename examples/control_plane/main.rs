@@ -81,7 +81,7 @@ async fn story() -> Result<()> {
         "the probe may be sent again: node A does, and has an answer",
     )?;
     until_stuck(&hapax, 2).await?;
-    for found in hapax.list(&[StateName::Indeterminate], 10).await? {
+    for found in hapax.effects().list(&[StateName::Indeterminate], 10).await? {
         let label = found.effect.label.unwrap_or_default();
         println!("   {label}: {}", found.effect.state.reason().unwrap_or_default());
     }
@@ -111,7 +111,7 @@ async fn until(holds: impl Fn() -> bool) -> Result<()> {
 
 /// Waits until this many requests are shown to the operator.
 async fn until_stuck(hapax: &Hapax, count: usize) -> Result<()> {
-    while hapax.list(&[StateName::Indeterminate], 10).await?.len() < count {
+    while hapax.effects().list(&[StateName::Indeterminate], 10).await?.len() < count {
         hapax.pass().await?;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

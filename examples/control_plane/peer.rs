@@ -77,8 +77,11 @@ impl Peer {
 
     /// Advances to the epoch that the nodes are in.
     pub(crate) async fn follow(&self, domain: &Domain, epoch: u64) -> Result<()> {
-        let seen = self.hapax.epoch(domain).await?;
-        self.hapax.advance_epoch(domain, (seen, epoch), "the peer", "the others are there").await?;
+        let seen = self.hapax.epochs().current(domain).await?;
+        self.hapax
+            .epochs()
+            .advance(domain, (seen, epoch), "the peer", "the others are there")
+            .await?;
         Ok(())
     }
 }

@@ -50,8 +50,8 @@ async fn story() -> Result<()> {
     headline("1. Readings come in. The event starts the pipeline hydrology_flow.");
     println!("   (The numbers are made up.)");
     let lines: Vec<&str> = READINGS.lines().collect();
-    let mut ingests = hapax.follow("streamflow_ingested", "*").await?;
-    let mut bus = hapax.follow(etl::PUBLISHED, "*").await?;
+    let mut ingests = hapax.outbox().follow("streamflow_ingested", "*").await?;
+    let mut bus = hapax.outbox().follow(etl::PUBLISHED, "*").await?;
     let broken = lines[..13].join("\n").replace("148.2", "-999");
     stage.ingest("ingest/1.csv", "v10.3.1", &broken).await?;
     let delivery = stage::delivery(&*ingests.next().await?)?;

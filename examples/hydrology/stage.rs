@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use hapax::json::Json;
 use hapax::outbox::{
-    Acks, Delivery as OutboxDelivery, Dispatcher, Event, Outbox, Payload, Record, RecordFilter,
-    Sink,
+    Acks, Delivery as OutboxDelivery, Dispatcher, Event, OutboxConfig, Payload, Record,
+    RecordFilter, Sink,
 };
 use hapax::{Failure, Hapax, Key};
 use hapax_pipeline::catalog::Catalog;
@@ -45,14 +45,14 @@ impl Stage {
         let dispatch = Targets::new().with_target("hapax::dispatch", tracing::Level::DEBUG);
         tracing_subscriber::registry().with(layer.with_filter(dispatch)).try_init()?;
         let subscriber = Subscriber::default();
-        let outbox = Outbox::new()
+        let outbox = OutboxConfig::new()
             .sink("subscriber", subscriber.clone())?
             .sink("catalog", Catalog::new(place.join("catalog")))?
             .route(PUBLISHED, "*", &["subscriber"])?
             .route("lineage", "*", &["catalog"])?
             .route("streamflow_ingested", "*", &[])?
             .dataset(DATASET, etl::declared());
-        let dispatcher = hapax.dispatch(outbox).await?;
+        let dispatcher = hapax.outbox().dispatch(outbox).await?;
         let projector = tokio::sync::Mutex::new(Projector::new(&hapax)?);
         Ok(Self { hapax, place: place.to_owned(), dispatcher, projector, subscriber })
     }
@@ -139,7 +139,7 @@ impl Stage {
     pub(crate) async fn print_ledger(&self) -> Result<()> {
         println!("   outbox_id  event_name  dataset_id  care_label  status  attempt");
         let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
-        for found in self.hapax.records(filter).await?.iter().rev() {
+        for found in self.hapax.outbox().records(filter).await?.iter().rev() {
             let event = &found.record.event;
             let label = member(&found.record, "care_label");
             let attempt = found.deliveries.iter().map(|delivery| delivery.tried).max();

@@ -93,7 +93,7 @@ pub(crate) fn duplicates(file: &Path, time: Duration) -> Result<(f64, f64), Erro
 /// never seen it.
 pub(crate) async fn from_store(file: &Path, callers: usize, time: Duration) -> Result<f64, Error> {
     let hapax = Hapax::open(file).await?;
-    let keys = hapax.list(&[hapax::StateName::Succeeded], 100_000).await?;
+    let keys = hapax.effects().list(&[hapax::StateName::Succeeded], 100_000).await?;
     let keys: Arc<Vec<Key>> = Arc::new(keys.into_iter().map(|found| found.name.key).collect());
     perform(&hapax, key(7, 7)?).await?;
     let next = Arc::new(AtomicU64::new(0));

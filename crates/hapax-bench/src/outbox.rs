@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hapax::Hapax;
-use hapax::outbox::{Acks, Delivery, Outbox, Sink, SinkSettings};
+use hapax::outbox::{Acks, Delivery, OutboxConfig, Sink, SinkSettings};
 use hapax::tokio_postgres::{self, Client, NoTls};
 
 use crate::load::runtime;
@@ -33,7 +33,7 @@ pub(crate) fn measure(
     scratch.sql(JOBS)?;
     runtime.block_on(async {
         let hapax = Hapax::open(scratch.url()).await?;
-        hapax.configure(&nowhere()?).await?;
+        hapax.outbox().configure(&nowhere()?).await?;
         Ok::<_, Error>(hapax.close().await?)
     })?;
     say("the cost of an event in a caller's transaction, in turns with the same without it");
@@ -108,13 +108,13 @@ impl Sink for Nothing {
     }
 }
 
-fn nowhere() -> Result<Outbox, Error> {
+fn nowhere() -> Result<OutboxConfig, Error> {
     to(Nothing(Arc::default()))
 }
 
-fn to(sink: impl Sink) -> Result<Outbox, Error> {
+fn to(sink: impl Sink) -> Result<OutboxConfig, Error> {
     let settings = SinkSettings { batch: 2_000, window: 8_000, ..SinkSettings::default() };
-    let outbox = Outbox::new().sink_with("bench", sink, settings);
+    let outbox = OutboxConfig::new().sink_with("bench", sink, settings);
     let outbox = outbox.and_then(|outbox| outbox.route("*", "*", &["bench"]));
     outbox.map_err(|error| Error::Invalid(error.to_string()))
 }
@@ -129,7 +129,7 @@ fn drain(
         let hapax = Hapax::builder().background(false).open(scratch.url()).await?;
         let count: Arc<AtomicUsize> = Arc::default();
         let start = Instant::now();
-        let dispatcher = hapax.dispatch(to(Nothing(count))?).await?;
+        let dispatcher = hapax.outbox().dispatch(to(Nothing(count))?).await?;
         while events > 0 && dispatcher.status().delivered < events as u64 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -225,7 +225,7 @@ fn micros() -> u64 {
 async fn steady(scratch: &Scratch, time: Duration) -> Result<f64, Error> {
     let hapax = Hapax::builder().background(false).open(scratch.url()).await?;
     let watch = Stopwatch::default();
-    let dispatcher = hapax.dispatch(to(watch.clone())?).await?;
+    let dispatcher = hapax.outbox().dispatch(to(watch.clone())?).await?;
     dispatcher.idle().await;
     // Ten transactions at a time, ten events each, ten times a second.
     let client = client(scratch).await?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hapax::Backoff;
-use hapax::outbox::{Guards, OnExhausted, Outbox, Policy, SinkSettings};
+use hapax::outbox::{Guards, OnExhausted, OutboxConfig, Policy, SinkSettings};
 use hapax_control::{Computation, Registry, Retry};
 use hapax_sinks::file::LinesFile;
 #[cfg(feature = "kafka")]
@@ -316,8 +316,8 @@ impl Config {
     }
 
     /// The sinks and routes themselves.
-    pub(crate) fn outbox(&self) -> Result<Outbox, Failed> {
-        let mut outbox = Outbox::new().guards(Guards {
+    pub(crate) fn outbox(&self) -> Result<OutboxConfig, Failed> {
+        let mut outbox = OutboxConfig::new().guards(Guards {
             personal: self.guards.personal.unwrap_or(true),
             secrets: self.guards.secrets.unwrap_or(true),
             registered: self.guards.registered.unwrap_or(false),
@@ -339,7 +339,7 @@ impl Config {
         Ok(outbox)
     }
 
-    fn add(&self, outbox: Outbox, name: &str, sink: &Sink) -> Result<Outbox, String> {
+    fn add(&self, outbox: OutboxConfig, name: &str, sink: &Sink) -> Result<OutboxConfig, String> {
         let policy = sink.trouble.policy()?;
         let settings = SinkSettings { policy, ..SinkSettings::default() };
         let added = match &sink.kind {

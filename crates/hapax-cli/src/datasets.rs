@@ -14,7 +14,7 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
     let hapax = output::open(global).await?;
     match datasets {
         Datasets::List => {
-            let declared = hapax.datasets().await?;
+            let declared = hapax.datasets().list().await?;
             if global.json {
                 declared.iter().for_each(|(name, dataset)| output::json(&shown(name, dataset)));
                 return Ok(Exit::Done);
@@ -44,7 +44,7 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
             output::table(&head, &rows);
             Ok(Exit::Done)
         }
-        Datasets::Show { dataset } => match hapax.datasets().await?.get(&dataset) {
+        Datasets::Show { dataset } => match hapax.datasets().list().await?.get(&dataset) {
             Some(declared) => {
                 output::json(&shown(&dataset, declared));
                 Ok(Exit::Done)
@@ -55,7 +55,7 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
         Datasets::Declare { config } => {
             let declared = Config::read(&config)?.datasets()?;
             for (name, dataset) in &declared {
-                hapax.declare(name, Some(dataset.clone())).await?;
+                hapax.datasets().declare(name, Some(dataset.clone())).await?;
             }
             let names: Vec<&str> = declared.keys().map(String::as_str).collect();
             match global.json {
@@ -65,7 +65,7 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
             Ok(Exit::Done)
         }
         Datasets::Drop { dataset } => {
-            let known = hapax.declare(&dataset, None).await?;
+            let known = hapax.datasets().declare(&dataset, None).await?;
             match (global.json, known) {
                 (true, _) => output::json(&json!({ "dropped": known })),
                 (false, true) => output::print(&format!("{dataset} is no longer declared.")),

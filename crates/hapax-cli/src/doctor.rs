@@ -11,14 +11,14 @@ use crate::{journal, output};
 pub(crate) async fn main(global: &Global, args: &args::Doctor) -> Result<Exit, Failed> {
     let hapax = output::open(global).await?;
     if args.after_restore {
-        let running = hapax.after_restore().await?;
+        let running = hapax.maintenance().after_restore().await?;
         eprintln!("hapax: fences were raised; {running} running effects have no holder now");
     }
     if args.repair {
-        let repaired = hapax.repair().await?;
+        let repaired = hapax.maintenance().repair().await?;
         eprintln!("hapax: {repaired} rows were repaired");
     }
-    let mut doctor = hapax.doctor().await?;
+    let mut doctor = hapax.maintenance().doctor().await?;
     if args.deep {
         let verified = journal::verify(&hapax, None).await?;
         doctor.findings.extend(verified.damage.iter().map(|damage| hapax::DoctorFinding {

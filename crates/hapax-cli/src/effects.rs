@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapax::{
-    Effect, Entry, Found, Hapax, Judged, Key, Outcome, Resolution, Safety, Seen, Settling,
+    Effect, EffectRecord, Entry, Hapax, Judged, Key, Outcome, Resolution, Safety, Seen, Settling,
     StateName,
 };
 use hapax_pipeline::Pipeline;
@@ -44,9 +44,9 @@ async fn list(
     } else {
         states.iter().map(|state| state_named("--state", state)).collect::<Result<_, _>>()?
     };
-    let found = hapax.list(&states, limit).await?;
+    let found = hapax.effects().list(&states, limit).await?;
     if global.json {
-        for Found { name, effect } in &found {
+        for EffectRecord { name, effect } in &found {
             output::json(&wire::Effect::of(name.key, effect));
         }
         return Ok(Exit::Done);
@@ -92,8 +92,10 @@ struct EffectWithHistory {
 
 async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed> {
     let key = output::key(text)?;
-    let Some(effect) = hapax.show(key).await? else { return Err(unknown(hapax, text, key)) };
-    let history = hapax.history(key, 1000).await?;
+    let Some(effect) = hapax.effects().show(key).await? else {
+        return Err(unknown(hapax, text, key));
+    };
+    let history = hapax.journal().history(key, 1000).await?;
     if global.json {
         let history = history.iter().map(wire::Entry::of).collect();
         output::json(&EffectWithHistory { effect: wire::Effect::of(key, &effect), history });

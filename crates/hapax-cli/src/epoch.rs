@@ -1,6 +1,8 @@
 //! `hapax epoch`: the epoch of a domain, and its end.
 
-use hapax::{Bound, Domain, Entry, Event, Filter, Found, Hapax, Judged, Resolution, StateName};
+use hapax::{
+    Bound, Domain, EffectRecord, Entry, EntryKind, Filter, Hapax, Judged, Resolution, StateName,
+};
 use hapax_control::Epochs;
 use hapax_server::wire::{self, time};
 use serde_json::json;
@@ -16,7 +18,7 @@ pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> 
         Epoch::Skip { epoch, note, by } => skip(global, &hapax, &bound(&epoch)?, &by, &note).await,
         Epoch::Advance { domain, seen, to, reason, by } => {
             let domain = named(&domain)?;
-            let current = hapax.epoch(&domain).await?;
+            let current = hapax.epochs().current(&domain).await?;
             let seen = seen.unwrap_or(current);
             let to = to.unwrap_or(seen.saturating_add(1));
             if to <= seen {
@@ -77,7 +79,7 @@ async fn skip(
     by: &str,
     note: &str,
 ) -> Result<Exit, Failed> {
-    let current = hapax.epoch(&over.domain).await?;
+    let current = hapax.epochs().current(&over.domain).await?;
     if over.epoch >= current {
         let message = format!("{over} is not over; {} is in epoch {current}", over.domain);
         return Err(Failed::usage(message));
@@ -85,12 +87,16 @@ async fn skip(
     let (mut skipped, mut before) = (0, None);
     loop {
         let states = vec![StateName::Indeterminate];
-        let found =
-            hapax.search(Filter { states, before, limit: PAGE, ..Filter::default() }).await?;
-        for Found { name, effect } in &found {
+        let found = hapax
+            .effects()
+            .search(Filter { states, before, limit: PAGE, ..Filter::default() })
+            .await?;
+        for EffectRecord { name, effect } in &found {
             if effect.bound.as_ref() == Some(over) {
-                let decided =
-                    hapax.resolve(name.key, effect.seen(), Resolution::Skip, by, note).await?;
+                let decided = hapax
+                    .effects()
+                    .resolve(name.key, effect.seen(), Resolution::Skip, by, note)
+                    .await?;
                 skipped += usize::from(matches!(decided, Judged::Decided(_)));
             }
         }
@@ -117,9 +123,9 @@ async fn show(global: &Global, hapax: &Hapax, domain: Option<&str>) -> Result<Ex
     let epochs = match domain {
         Some(text) => {
             let domain = named(text)?;
-            vec![Bound { epoch: hapax.epoch(&domain).await?, domain }]
+            vec![Bound { epoch: hapax.epochs().current(&domain).await?, domain }]
         }
-        None => hapax.epochs().await?,
+        None => hapax.epochs().list().await?,
     };
     if epochs.is_empty() && !global.json {
         output::print(
@@ -156,6 +162,6 @@ async fn show(global: &Global, hapax: &Hapax, domain: Option<&str>) -> Result<Ex
 
 /// The journal entry of the transition to a domain's epoch.
 async fn transition(hapax: &Hapax, bound: &Bound) -> Result<Option<Entry>, Failed> {
-    let history = hapax.history(bound.domain.transition(bound.epoch), 100).await?;
-    Ok(history.into_iter().rev().find(|entry| entry.event == Event::Settled))
+    let history = hapax.journal().history(bound.domain.transition(bound.epoch), 100).await?;
+    Ok(history.into_iter().rev().find(|entry| entry.event == EntryKind::Settled))
 }

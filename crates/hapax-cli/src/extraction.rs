@@ -284,7 +284,7 @@ fn print_removed(global: &Global, removed: usize) {
 }
 
 async fn stats(global: &Global) -> Result<(), Failed> {
-    let stock = output::open(global).await?.cache_stats().await?;
+    let stock = output::open(global).await?.results().stats().await?;
     if global.json {
         output::json(&json!({
             "totalCachedResults": stock.whole, "cachedChunks": stock.parts, "bytes": stock.bytes,
@@ -296,7 +296,7 @@ async fn stats(global: &Global) -> Result<(), Failed> {
         stock.whole, stock.parts, stock.bytes
     ));
     let filter = ResultFilter { limit: 10, ..ResultFilter::default() };
-    let newest = output::open(global).await?.indexed_results(filter).await?;
+    let newest = output::open(global).await?.results().search(filter).await?;
     let rows: Vec<_> = newest
         .iter()
         .map(|result| {

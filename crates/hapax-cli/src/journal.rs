@@ -62,10 +62,10 @@ async fn list(
 ) -> Result<Exit, Failed> {
     let entries = match key {
         Some(key) => {
-            let entries = hapax.history(output::key(key)?, usize::MAX >> 1).await?;
+            let entries = hapax.journal().history(output::key(key)?, usize::MAX >> 1).await?;
             entries.into_iter().filter(|entry| entry.id > after).take(limit).collect()
         }
-        None => hapax.journal(after, limit).await?,
+        None => hapax.journal().entries(after, limit).await?,
     };
     if global.json {
         entries.iter().for_each(|entry| output::json(&wire::Entry::of(entry)));
@@ -123,11 +123,12 @@ fn short(note: &str) -> String {
 pub(crate) async fn verify(hapax: &Hapax, public_key: Option<&str>) -> Result<Verified, Failed> {
     let verifier = match public_key {
         Some(text) => read_key(text)?,
-        None => hapax.verifier()?,
+        None => hapax.journal().verifier()?,
     };
     let bar = output::progress("verifying", 0);
     let shown = bar.clone();
     let found = hapax
+        .journal()
         .verify(verifier, move |done, total| {
             shown.set_length(total);
             shown.set_position(done);
@@ -171,8 +172,8 @@ fn report(global: &Global, found: &Verified) -> Result<Exit, Failed> {
 }
 
 async fn prove(hapax: &Hapax, entry: u64) -> Result<Exit, Failed> {
-    let Some(proof) = hapax.prove(entry).await? else {
-        let last = hapax.last_entry().await?;
+    let Some(proof) = hapax.journal().prove(entry).await? else {
+        let last = hapax.journal().last_entry().await?;
         return Err(if entry == 0 || entry > last {
             Failed::usage(format!("there is no entry {entry}; the newest is {last}"))
         } else {
@@ -180,7 +181,7 @@ async fn prove(hapax: &Hapax, entry: u64) -> Result<Exit, Failed> {
                 .next("Try again in a moment.")
         });
     };
-    output::json(&wire::Proof::of(&proof, &hapax.verifier()?));
+    output::json(&wire::Proof::of(&proof, &hapax.journal().verifier()?));
     Ok(Exit::Done)
 }
 
@@ -235,11 +236,11 @@ fn read_proof(document: &Value) -> Option<(Proof, Verifier)> {
 }
 
 async fn export(hapax: &Hapax) -> Result<Exit, Failed> {
-    let total = hapax.last_entry().await?;
+    let total = hapax.journal().last_entry().await?;
     let bar = output::progress("exporting", total);
     let mut after = 0;
     loop {
-        let entries = hapax.journal(after, 1000).await?;
+        let entries = hapax.journal().entries(after, 1000).await?;
         let Some(last) = entries.last() else { break };
         after = last.id;
         entries.iter().for_each(|entry| output::json(&wire::Entry::of(entry)));

@@ -45,7 +45,7 @@ async fn each(
 ) -> Result<(), Failed> {
     let (mut fold, mut after) = (Fold::default(), 0);
     loop {
-        let page = hapax.journal(after, PAGE).await?;
+        let page = hapax.journal().entries(after, PAGE).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.id;
         for moment in page.iter().filter_map(|entry| fold.push(entry)) {
@@ -111,7 +111,7 @@ async fn rebuild(
 
 /// Prints a signed statement about the making of a version; of the newest making, if there were several.
 async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Failed> {
-    let builder = hapax.verifier()?.to_string();
+    let builder = hapax.journal().verifier()?.to_string();
     let builder = format!("urn:hapax:ledger:{}", builder.split('+').next().unwrap_or_default());
     let mut statements = Vec::new();
     each(hapax, None, |moment| {
@@ -131,9 +131,11 @@ async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Fai
         return Err(Failed::usage(message).next("See: hapax lineage export"));
     }
     // Finds out whether it can sign before it prints anything.
-    hapax.sign(b"")?;
+    hapax.journal().sign(b"")?;
     for statement in &statements {
-        line(&attestation::seal(statement, |bytes| hapax.sign(bytes).unwrap_or_default()));
+        line(&attestation::seal(statement, |bytes| {
+            hapax.journal().sign(bytes).unwrap_or_default()
+        }));
     }
     Ok(Exit::Done)
 }
@@ -142,7 +144,7 @@ async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Fai
 pub(crate) async fn check(global: &Global, args: &VerifyArtifact) -> Result<Exit, Failed> {
     let verifier: Verifier = match &args.public_key {
         Some(key) => key.parse().map_err(|_| Failed::usage("--public-key is none of hapax"))?,
-        None => output::open(global).await?.verifier()?,
+        None => output::open(global).await?.journal().verifier()?,
     };
     let refuse = |flaw: String| Failed::usage(format!("{}: {flaw}", args.attestation.display()));
     let size = std::fs::metadata(&args.attestation).map_err(|error| refuse(error.to_string()))?;

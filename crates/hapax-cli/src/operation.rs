@@ -119,7 +119,7 @@ fn telemetry(hapax: &Hapax, pipeline: &Pipeline) -> Telemetry {
 async fn as_declared(config: &Config, hapax: &Hapax, dataset: &str) -> Result<(), Failed> {
     let Some(written) = config.datasets()?.remove(dataset) else { return Ok(()) };
     let path = config.path.display();
-    let message = match hapax.registry_of([dataset]).await?.datasets.remove(dataset) {
+    let message = match hapax.datasets().registry_of([dataset]).await?.datasets.remove(dataset) {
         Some(declared) if declared == written => return Ok(()),
         Some(_) => format!("{path} and the ledger have different terms for {dataset}"),
         None => format!("{path} has terms for {dataset}, and the ledger has none"),
@@ -320,7 +320,7 @@ async fn conclude(
             Err(run::someone_must_look(&key.to_string(), &blocked, Exit::Look))
         }
         Error::Refused(refusal) => {
-            let effect = hapax.show(key).await?;
+            let effect = hapax.effects().show(key).await?;
             let partial = effect.filter(|e| e.state.name() == hapax::StateName::Partial);
             // An operation that waits for a review undoes nothing.
             let partial = partial.filter(|_| !matches!(refusal, Refusal::Review(_)));

@@ -58,7 +58,7 @@ fn sink_named(text: &str) -> Result<SinkName, Failed> {
 
 async fn list(global: &Global, hapax: &Hapax, filter: RecordFilter) -> Result<Exit, Failed> {
     let limit = filter.limit;
-    let found = hapax.records(filter).await?;
+    let found = hapax.outbox().records(filter).await?;
     if global.json {
         found.iter().for_each(|found| output::json(&wire::Record::of(found)));
         return Ok(Exit::Done);
@@ -106,7 +106,7 @@ fn status(status: Status) -> String {
 
 async fn show(global: &Global, hapax: &Hapax, id: &str) -> Result<Exit, Failed> {
     let id = id.parse().map_err(|error| Failed::usage(format!("{error}")))?;
-    let Some(found) = hapax.record(id).await? else {
+    let Some(found) = hapax.outbox().record(id).await? else {
         return Err(Failed::usage(format!("there is no event {id} in this namespace"))
             .next("List them: hapax outbox list"));
     };
@@ -137,14 +137,14 @@ async fn redrive(global: &Global, hapax: &Hapax, args: &RedriveArgs) -> Result<E
     let bar = output::progress("redriven", 0);
     let mut redriven = 0;
     loop {
-        match hapax.redrive(redrive.clone()).await? {
+        match hapax.outbox().redrive(redrive.clone()).await? {
             0 => break,
             some => redriven += some,
         }
         bar.set_position(redriven as u64);
     }
     bar.finish_and_clear();
-    let left = hapax.records(failed).await?.len();
+    let left = hapax.outbox().records(failed).await?.len();
     if global.json {
         output::json(&json!({ "redriven": redriven, "left": left > 0 }));
     } else {
@@ -159,7 +159,7 @@ async fn redrive(global: &Global, hapax: &Hapax, args: &RedriveArgs) -> Result<E
 
 async fn pause(global: &Global, hapax: &Hapax, sink: &str, paused: bool) -> Result<Exit, Failed> {
     let sink = sink_named(sink)?;
-    if !hapax.pause(&sink, paused).await? {
+    if !hapax.outbox().pause(&sink, paused).await? {
         return Err(
             Failed::usage(format!("there is no sink {sink}")).next("See: hapax outbox stats")
         );
@@ -174,7 +174,7 @@ async fn pause(global: &Global, hapax: &Hapax, sink: &str, paused: bool) -> Resu
 }
 
 async fn stats(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
-    let stats = hapax.outbox_stats().await?;
+    let stats = hapax.outbox().stats().await?;
     if global.json {
         for stats in &stats {
             output::json(&wire::Sink::of(stats));
@@ -202,7 +202,7 @@ async fn stats(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
 async fn configure(global: &Global, hapax: &Hapax, path: &Path) -> Result<Exit, Failed> {
     let config = Config::read(path)?;
     let (sinks, routes) = (config.sinks.len(), config.routes.len());
-    hapax.configure(&config.outbox()?).await?;
+    hapax.outbox().configure(&config.outbox()?).await?;
     if global.json {
         output::json(&json!({ "sinks": sinks, "routes": routes }));
     } else {
@@ -221,7 +221,7 @@ async fn export(global: &Global, hapax: &Hapax, to: Option<&Path>) -> Result<Exi
     let mut before = None;
     loop {
         let filter = RecordFilter { before, limit: 10_000, ..RecordFilter::default() };
-        let page = hapax.records(filter).await?;
+        let page = hapax.outbox().records(filter).await?;
         let Some(last) = page.last() else { break };
         before = Some(last.record.seq);
         entries.extend(page.iter().map(|found| (found.record.created, ledger_entry(found))));
@@ -254,7 +254,7 @@ async fn export(global: &Global, hapax: &Hapax, to: Option<&Path>) -> Result<Exi
 async fn refusals(hapax: &Hapax) -> Result<Vec<Refused>, Failed> {
     let (mut fold, mut after, mut refused) = (Refusals::default(), 0, Vec::new());
     loop {
-        let page = hapax.journal(after, 1_000).await?;
+        let page = hapax.journal().entries(after, 1_000).await?;
         let Some(last) = page.last() else { return Ok(refused) };
         after = last.id;
         let ours = page.iter().filter(|entry| entry.namespace == *hapax.namespace());

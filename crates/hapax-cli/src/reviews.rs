@@ -78,7 +78,7 @@ async fn decide(
 ) -> Result<Exit, Failed> {
     let key = output::key(&args.review)?;
     let unknown = || Failed::usage("there is no such review").next("See: hapax reviews list --all");
-    let effect = hapax.show(key).await?.ok_or_else(unknown)?;
+    let effect = hapax.effects().show(key).await?.ok_or_else(unknown)?;
     let by = (args.by.by.as_str(), args.by.note.as_str());
     match review::decide(&Pipeline::new(hapax.clone()), key, effect.attempt, approve, by).await? {
         Judged::Decided(_) => {

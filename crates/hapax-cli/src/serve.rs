@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hapax::Hapax;
-use hapax::outbox::{Dispatcher, Outbox};
+use hapax::outbox::{Dispatcher, OutboxConfig};
 use hapax_items::Items;
 use hapax_pipeline::projector::Projector;
 use hapax_server::access::{Access, Allowance, Tokens};
@@ -42,7 +42,7 @@ pub(crate) async fn dev(global: &Global, args: &Dev) -> Result<Exit, Failed> {
         systems.items = workflows(config, &hapax, &global.db).await?;
     }
     let environment = systems.pipeline.environment.clone();
-    let dispatcher = hapax.dispatch(outbox).await?;
+    let dispatcher = hapax.outbox().dispatch(outbox).await?;
     let message = format!(
         "http://{address} serves {}; stop with Ctrl-C. In another terminal:\n       \
          curl -d '{{}}' -H 'Content-Type: application/json' http://{address}/v1/effects/hello/claim",
@@ -75,8 +75,8 @@ async fn workflows(config: &Config, hapax: &Hapax, db: &Path) -> Result<Option<I
 }
 
 /// Prints every event.
-fn printed() -> Result<Outbox, Failed> {
-    let outbox = Outbox::new().sink("stdout", Stdout);
+fn printed() -> Result<OutboxConfig, Failed> {
+    let outbox = OutboxConfig::new().sink("stdout", Stdout);
     let outbox = outbox.and_then(|outbox| outbox.route("*", "*", &["stdout"]));
     outbox.map_err(|error| Failed::usage(error.to_string()))
 }
@@ -108,10 +108,10 @@ pub(crate) async fn serve(global: &Global, args: &Serve) -> Result<Exit, Failed>
     systems.items = workflows(&config, &hapax, &global.db).await?;
     let dispatches = config.server.dispatch.unwrap_or(true) && config.has_sinks();
     let dispatcher = match dispatches {
-        true => Some(hapax.dispatch(outbox).await?),
+        true => Some(hapax.outbox().dispatch(outbox).await?),
         false => None,
     };
-    if hapax.tokens().await?.is_empty() {
+    if hapax.tokens().list().await?.is_empty() {
         let message = "there is no token, so every request is refused; make one: hapax token create --role operator";
         log::say(args.log_format, "no_tokens", message);
     }

@@ -18,7 +18,7 @@ pub(crate) async fn main(global: &Global, token: Token) -> Result<Exit, Failed> 
                 args::Role::Operator => Role::Operator,
                 args::Role::Steward => Role::Steward,
             };
-            let (kept, secret) = hapax.create_token(role, namespace, &holder, lifetime).await?;
+            let (kept, secret) = hapax.tokens().create(role, namespace, &holder, lifetime).await?;
             if global.json {
                 let mut document = document(&kept);
                 document["secret"] = secret.reveal().into();
@@ -41,7 +41,7 @@ pub(crate) async fn main(global: &Global, token: Token) -> Result<Exit, Failed> 
             let id = shown.or_else(|_| token.parse()).map_err(|_| {
                 Failed::usage("this is not the id of a token").next("See: hapax token list")
             })?;
-            if !hapax.revoke_token(id).await? {
+            if !hapax.tokens().revoke(id).await? {
                 return Err(
                     Failed::usage(format!("there is no {id}")).next("See: hapax token list")
                 );
@@ -57,7 +57,7 @@ pub(crate) async fn main(global: &Global, token: Token) -> Result<Exit, Failed> 
 }
 
 async fn list(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
-    let tokens = hapax.tokens().await?;
+    let tokens = hapax.tokens().list().await?;
     if global.json {
         tokens.iter().for_each(|token| output::json(&document(token)));
         return Ok(Exit::Done);

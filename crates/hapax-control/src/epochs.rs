@@ -35,12 +35,12 @@ impl Epochs {
 
     /// The epoch a domain is in; 0 if it was never advanced.
     pub async fn current(&self, domain: &Domain) -> Result<u64, Error> {
-        Ok(self.hapax.epoch(domain).await?)
+        Ok(self.hapax.epochs().current(domain).await?)
     }
 
     /// All domains that are known, with their epochs.
     pub async fn all(&self) -> Result<Vec<Bound>, Error> {
-        Ok(self.hapax.epochs().await?)
+        Ok(self.hapax.epochs().list().await?)
     }
 
     /// Ends the epoch that was seen, on all nodes at once. When this returns, no key of that epoch
@@ -64,6 +64,6 @@ impl Epochs {
         actor: &str,
         reason: &str,
     ) -> Result<Transition, Error> {
-        Ok(self.hapax.advance_epoch(domain, (seen, to), actor, reason).await?)
+        Ok(self.hapax.epochs().advance(domain, (seen, to), actor, reason).await?)
     }
 }

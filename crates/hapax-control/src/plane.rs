@@ -62,7 +62,7 @@ impl ControlPlane {
     {
         let (known, mut send, mut moved) = (self.known(computation)?, send, 0);
         loop {
-            let epoch = self.hapax.epoch(known.domain()).await?;
+            let epoch = self.hapax.epochs().current(known.domain()).await?;
             let mut sent = false;
             let sending = |request| {
                 sent = true;

@@ -82,7 +82,7 @@ impl Receiver {
         };
         let known = self.registry.find(name).ok_or_else(unknown)?;
         let bound = Bound { domain: known.domain().clone(), epoch: request.epoch };
-        bound.check(self.hapax.epoch(known.domain()).await?)?;
+        bound.check(self.hapax.epochs().current(known.domain()).await?)?;
         let key = match self.checked(known, request).await? {
             Some(key) => key,
             None => Key::from_bytes(dice()?),
@@ -117,7 +117,8 @@ impl Receiver {
         };
         let record = Key::derive("control.received.v1", &[("key", key.as_bytes())])?;
         let asked = Fingerprint::of(&request.payload);
-        if let Some(recorded) = self.hapax.show(record).await?.map(|effect| effect.fingerprint)
+        if let Some(recorded) =
+            self.hapax.effects().show(record).await?.map(|effect| effect.fingerprint)
             && recorded != asked
         {
             return Err(Error::Conflict { recorded, asked });

@@ -52,7 +52,7 @@ impl ControlPlane {
         let computation = self.known(computation)?;
         let epoch = match terms.epoch {
             Some(epoch) => epoch,
-            None => self.hapax.epoch(computation.domain()).await?,
+            None => self.hapax.epochs().current(computation.domain()).await?,
         };
         let key = match computation.retry() {
             Some(_) => Some(derive_key(computation.name(), epoch, request)?),
@@ -94,7 +94,7 @@ impl ControlPlane {
         report: Report,
     ) -> Result<Option<Settled>, Error> {
         let computation = self.known(computation)?;
-        let effect = self.hapax.show(record).await?;
+        let effect = self.hapax.effects().show(record).await?;
         let ours = effect.filter(|effect| effect.label.as_deref() == Some(computation.name()));
         let Some(bound) = ours.and_then(|effect| effect.bound) else { return Ok(None) };
         let key = computation.retry().map(|_| record);

@@ -71,14 +71,14 @@ pub enum Sent {
         duplicate: bool,
     },
     /// The sink does not have it, or its answer is not known.
-    Refused(Refusal),
+    Refused(DeliveryRefusal),
     /// It was not sent, because an earlier record was not.
     Held,
 }
 
 /// Why a record was not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct DeliveryRefusal {
     /// The sink's reason, without the record's content.
     pub reason: String,
     /// Whether a retry may help.
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn refused(retryability: Retryability) -> Sent {
-        Sent::Refused(Refusal { reason: "no".into(), retryability })
+        Sent::Refused(DeliveryRefusal { reason: "no".into(), retryability })
     }
 
     /// Proves O-6: a record fails after five tries with growing waits, and at once if no retry can

@@ -18,7 +18,7 @@
 use crate::attempt::{AttemptId, Fence};
 use crate::epoch::{Bound, Mismatch};
 use crate::fingerprint::Fingerprint;
-use crate::journal::Event;
+use crate::journal::EntryKind;
 use crate::lease::{Lease, LeaseId, Pulse};
 use crate::lock::LockKey;
 use crate::outcome::{Cause, Failure, MAX_REASON, Outcome, bounded, cut};
@@ -252,7 +252,7 @@ pub struct Change {
     /// The record after the change.
     pub effect: Effect,
     /// The journal's event.
-    pub event: Event,
+    pub event: EntryKind,
 }
 
 /// A request for permission.
@@ -335,7 +335,7 @@ pub fn claim(
             };
             (
                 Verdict::Granted(granted(now, &again)),
-                Some(Change { effect: again, event: Event::Granted }),
+                Some(Change { effect: again, event: EntryKind::Granted }),
             )
         }
         State::Partial { .. } | State::Unknown { .. } | State::Indeterminate { .. } => {
@@ -366,7 +366,7 @@ fn in_another_epoch(effect: &Effect, ask: &Ask) -> Verdict {
 fn grant(now: Now, ask: &Ask, fence: Fence, before: Option<&Effect>) -> (Verdict, Option<Change>) {
     let generation = before.map_or(1, |effect| effect.generation.saturating_add(1));
     let effect = Effect { generation, ..first_grant(now, ask, fence) };
-    (Verdict::Granted(granted(now, &effect)), Some(Change { effect, event: Event::Granted }))
+    (Verdict::Granted(granted(now, &effect)), Some(Change { effect, event: EntryKind::Granted }))
 }
 
 fn granted(now: Now, effect: &Effect) -> Grant {
@@ -414,7 +414,7 @@ pub fn lapsed(now: Now, state: &State, lease: Option<&Lease>, pulse: &Pulse, gon
 pub fn expire(now: Now, effect: &Effect, why: &str) -> Option<Change> {
     let State::Running { .. } = effect.state else { return None };
     let state = effect.ambiguous(now, bounded(why));
-    Some(Change { effect: effect.moved(now, state), event: Event::Expired })
+    Some(Change { effect: effect.moved(now, state), event: EntryKind::Expired })
 }
 
 /// Voids an effect that was open when its epoch ended: it can no longer be known whether it
@@ -428,7 +428,7 @@ pub fn void(now: Now, effect: &Effect, why: &str) -> Option<Change> {
         _ => bounded(why),
     };
     let effect = effect.moved(now, State::Indeterminate { reason });
-    Some(Change { effect, event: Event::Expired })
+    Some(Change { effect, event: EntryKind::Expired })
 }
 
 /// A holder's report.
@@ -485,7 +485,7 @@ pub fn settle(
     if open && !reported_before {
         return (
             Settled::Recorded,
-            Some(Change { effect: effect.moved(now, state), event: Event::Settled }),
+            Some(Change { effect: effect.moved(now, state), event: EntryKind::Settled }),
         );
     }
     let same = match (&effect.state, &state) {
@@ -516,7 +516,7 @@ fn remark(now: Now, effect: &Effect, report: &Report) -> Option<Change> {
         }
         _ => return None,
     };
-    Some(Change { effect: effect.moved(now, state), event: Event::Settled })
+    Some(Change { effect: effect.moved(now, state), event: EntryKind::Settled })
 }
 
 /// A reason with a remark added. If both are too long, the reason is cut and the remark stays.
@@ -532,7 +532,7 @@ fn failed(cause: Cause, reason: &str) -> State {
     State::Failed(Failure { cause, reason: bounded(reason) })
 }
 
-fn judged(now: Now, effect: &Effect, state: State, event: Event) -> (Judged, Option<Change>) {
+fn judged(now: Now, effect: &Effect, state: State, event: EntryKind) -> (Judged, Option<Change>) {
     let name = state.name();
     (Judged::Decided(name), Some(Change { effect: effect.moved(now, state), event }))
 }
@@ -578,7 +578,7 @@ pub fn resolve(
         (State::Failed(_), Resolution::Skip) => State::Skipped { reason: bounded(note) },
         _ => return fenced,
     };
-    judged(now, effect, state, Event::Resolved)
+    judged(now, effect, state, EntryKind::Resolved)
 }
 
 /// Records that a partial effect was rolled back.
@@ -591,7 +591,7 @@ pub fn rolled_back(
         Some(effect)
             if effect.attempt == attempt && matches!(effect.state, State::Partial { .. }) =>
         {
-            judged(now, effect, failed(Cause::RolledBack, "rolled back"), Event::RolledBack)
+            judged(now, effect, failed(Cause::RolledBack, "rolled back"), EntryKind::RolledBack)
         }
         _ => (Judged::Fenced(Fenced::by(current)), None),
     }
@@ -610,7 +610,7 @@ pub fn reset(
             if effect.seen() == seen && seen.state != StateName::Running
                 || planted(Bug::UnseenReset) && effect.attempt == seen.attempt =>
         {
-            judged(now, effect, failed(Cause::Reset, note), Event::Reset)
+            judged(now, effect, failed(Cause::Reset, note), EntryKind::Reset)
         }
         _ => (Judged::Fenced(Fenced::by(current)), None),
     }

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 
 /// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Event {
+pub enum EntryKind {
     /// Permission was given.
     Granted,
     /// A holder reported.
@@ -31,7 +31,7 @@ pub enum Event {
     Contradicted,
 }
 
-impl Event {
+impl EntryKind {
     /// All of them, in the order of their codes.
     pub const ALL: [Self; 8] = [
         Self::Granted,
@@ -69,7 +69,7 @@ impl Event {
     }
 }
 
-impl std::fmt::Display for Event {
+impl std::fmt::Display for EntryKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.as_str())
     }
@@ -87,7 +87,7 @@ pub struct Entry {
     /// The key of the effect.
     pub key: Key,
     /// The kind of the entry.
-    pub event: Event,
+    pub event: EntryKind,
     /// The state after it.
     pub state: StateName,
     /// The attempt it is about.
@@ -148,7 +148,7 @@ impl Entry {
             at: Timestamp(i64::from_be_bytes(take(&mut rest)?)),
             namespace: Namespace::new(std::str::from_utf8(take_framed(&mut rest)?).ok()?).ok()?,
             key: Key::from_bytes(take(&mut rest)?),
-            event: Event::from_code(take::<1>(&mut rest)?[0])?,
+            event: EntryKind::from_code(take::<1>(&mut rest)?[0])?,
             state: StateName::from_code(take::<1>(&mut rest)?[0])?,
             attempt: AttemptId::from_bytes(take(&mut rest)?),
             generation: u32::from_be_bytes(take(&mut rest)?),
@@ -223,7 +223,7 @@ mod tests {
             at: Timestamp(1_700_000_000_000),
             namespace: Namespace::default(),
             key: Key::from_bytes([3; 32]),
-            event: Event::Settled,
+            event: EntryKind::Settled,
             state: StateName::Succeeded,
             attempt: AttemptId::from_bytes([4; 16]),
             generation: 1,

@@ -128,7 +128,7 @@ impl Extract {
 
     /// The versions that an ontology had before this one, the newest first.
     async fn earlier_than(&self, version: &str, id: &str) -> Result<Vec<String>, Error> {
-        let Some(kept) = self.hapax.ontology(id).await? else { return Ok(Vec::new()) };
+        let Some(kept) = self.hapax.results().ontology(id).await? else { return Ok(Vec::new()) };
         let mut versions = earlier(&kept.metadata);
         versions.insert(0, kept.version);
         versions.retain(|earlier| earlier != version);
@@ -155,10 +155,10 @@ impl Extract {
     ) -> Result<Changed, Error> {
         let hapax = &self.hapax;
         let now = kept.as_ref().map(|kept| kept.version.clone());
-        let before = hapax.keep_ontology(id, kept, actor).await?;
+        let before = hapax.results().keep_ontology(id, kept, actor).await?;
         // Evicts also if nothing has changed: the process that changed it may have stopped before
         // this line.
-        let invalidated = hapax.evict(which, MOST).await?;
+        let invalidated = hapax.results().evict(which, MOST).await?;
         if before.is_some() && before != now {
             self.shared.meters.invalidations.inc_by(invalidated as u64);
             tracing::warn!(name: "ontology_cache_invalidation", ontology_id = id, old_version = before, new_version = now, entries_invalidated = invalidated, "the ontology changed; its results are gone");
@@ -168,13 +168,13 @@ impl Extract {
 
     /// All ontologies, by id.
     pub async fn ontologies(&self) -> Result<Vec<Listed>, Error> {
-        let all = self.hapax.ontologies().await?;
+        let all = self.hapax.results().ontologies().await?;
         Ok(all.into_iter().map(listed).collect())
     }
 
     /// One ontology.
     pub async fn ontology(&self, id: &str) -> Result<(Ontology, Listed), Error> {
-        let kept = self.hapax.ontology(id).await?;
+        let kept = self.hapax.results().ontology(id).await?;
         let kept = kept.ok_or_else(|| Error::UnknownOntology(id.to_owned()))?;
         Ok((Ontology::parse_json(kept.content.as_bytes())?, listed(kept)))
     }
@@ -184,9 +184,9 @@ impl Extract {
         let (identity, known) = self.identify(request).await?;
         let hapax = &self.hapax;
         let version = known.version.clone();
-        let (now, mut collides) = (hapax.wall().await?, false);
+        let (now, mut collides) = (hapax.maintenance().wall().await?, false);
         for key in [identity.components.key, identity.second_key()?] {
-            let effect = hapax.show(key).await?;
+            let effect = hapax.effects().show(key).await?;
             let done = effect.filter(|effect| {
                 let fresh = effect.expires().is_none_or(|expires| expires > now);
                 fresh && matches!(effect.state, State::Succeeded(_))
@@ -204,15 +204,12 @@ impl Extract {
             limit: COMPARED,
             ..ResultFilter::default()
         };
-        let mut results = hapax.indexed_results(by_text).await?;
+        let mut results = hapax.results().search(by_text).await?;
         if results.is_empty() {
             let ontology = Some(request.ontology_id.clone());
             results = hapax
-                .indexed_results(ResultFilter {
-                    ontology,
-                    limit: COMPARED,
-                    ..ResultFilter::default()
-                })
+                .results()
+                .search(ResultFilter { ontology, limit: COMPARED, ..ResultFilter::default() })
                 .await?;
         }
         let compared = results.iter().map(|result| {
@@ -234,11 +231,11 @@ impl Extract {
     /// The result that this request had under an earlier version of its ontology.
     async fn superseded(&self, request: &Request) -> Result<Option<Nearest>, Error> {
         let Request { text, ontology_id, params, .. } = request;
-        let Some(kept) = self.hapax.ontology(ontology_id).await? else { return Ok(None) };
-        let after = self.hapax.last_entry().await?.saturating_sub(SEARCHED);
+        let Some(kept) = self.hapax.results().ontology(ontology_id).await? else { return Ok(None) };
+        let after = self.hapax.journal().last_entry().await?.saturating_sub(SEARCHED);
         for ontology_version in &earlier(&kept.metadata) {
             let key = Extraction { text, ontology_id, ontology_version, params }.derive()?.key;
-            let entries = self.hapax.history_after(key, after, COMPARED).await?;
+            let entries = self.hapax.journal().history_after(key, after, COMPARED).await?;
             let mut entries = entries.iter().rev();
             if let Some(entry) = entries.find(|entry| entry.state == StateName::Succeeded) {
                 let differs = vec!["ontologyVersion"];
@@ -251,7 +248,7 @@ impl Extract {
     /// The size of the cache, and how often this process used it.
     pub async fn stats(&self) -> Result<Stats, Error> {
         let meters = &self.shared.meters;
-        let stock = self.hapax.cache_stats().await?;
+        let stock = self.hapax.results().stats().await?;
         meters.results.set(stock.whole as i64);
         Ok(Stats {
             stock,
@@ -281,7 +278,7 @@ impl Extract {
     }
 
     async fn remove(&self, which: Evict) -> Result<usize, Error> {
-        let removed = self.hapax.evict(which, MOST).await?;
+        let removed = self.hapax.results().evict(which, MOST).await?;
         self.shared.meters.invalidations.inc_by(removed as u64);
         Ok(removed)
     }

@@ -143,7 +143,8 @@ mod tests {
             let (subject, object) = (number(start, false), number(end, true));
             Statement { subject, property: "meets".to_owned(), object, start, end }
         });
-        ChunkGraph { mentions, said: statements.collect() }
+        let said = statements.collect();
+        ChunkGraph { mentions, said }
     }
 
     fn merged(size: usize) -> Graph {

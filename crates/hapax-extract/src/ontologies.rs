@@ -34,10 +34,10 @@ type ById = HashMap<String, (Stamp, Arc<Known>)>;
 impl Ontologies {
     /// The ontology as it is now.
     pub(crate) async fn get(&self, hapax: &Hapax, id: &str) -> Result<Arc<Known>, Error> {
-        if hapax.stamp().is_none() {
-            hapax.listen().await?;
+        if hapax.results().stamp().is_none() {
+            hapax.results().listen().await?;
         }
-        match (hapax.stamp(), self.remembered(hapax.namespace(), id)) {
+        match (hapax.results().stamp(), self.remembered(hapax.namespace(), id)) {
             (Some(stamp), Some((at, known))) if at == stamp => Ok(known),
             _ => self.read(hapax, id).await,
         }
@@ -46,13 +46,13 @@ impl Ontologies {
     /// Reads the ontology's version from the store, and its content too if the cached version is
     /// another.
     async fn read(&self, hapax: &Hapax, id: &str) -> Result<Arc<Known>, Error> {
-        let (stamp, before) = (hapax.stamp(), self.remembered(hapax.namespace(), id));
+        let (stamp, before) = (hapax.results().stamp(), self.remembered(hapax.namespace(), id));
         let unknown = || Error::UnknownOntology(id.to_owned());
-        let version = hapax.ontology_version(id).await?.ok_or_else(unknown)?;
+        let version = hapax.results().ontology_version(id).await?.ok_or_else(unknown)?;
         let known = match before {
             Some((_, known)) if known.version == version => known,
             _ => {
-                let kept = hapax.ontology(id).await?.ok_or_else(unknown)?;
+                let kept = hapax.results().ontology(id).await?.ok_or_else(unknown)?;
                 let ontology = Arc::new(Ontology::parse_json(kept.content.as_bytes())?);
                 let scope = Scope::new(&ontology);
                 Arc::new(Known { ontology, version: kept.version, scope })

@@ -408,7 +408,7 @@ impl Extract {
         let (accesses, namespaces) = shared.attention.take();
         let mut tended = MaintenanceReport { noted: accesses.len(), evicted: 0 };
         if !accesses.is_empty() {
-            let recorded = self.hapax.record_accesses(accesses.clone()).await;
+            let recorded = self.hapax.results().record_accesses(accesses.clone()).await;
             recorded.inspect_err(|_| shared.attention.put_back(accesses))?;
         }
         if !shared.is_room_due() {
@@ -418,7 +418,7 @@ impl Extract {
         for namespace in namespaces {
             let hapax = self.hapax.in_namespace(namespace);
             tended.evicted += self.make_room(&hapax).await?;
-            results += hapax.cache_stats().await?.whole;
+            results += hapax.results().stats().await?.whole;
         }
         shared.meters.results.set(results as i64);
         Ok(tended)
@@ -428,7 +428,7 @@ impl Extract {
     async fn make_room(&self, hapax: &Hapax) -> Result<usize, Error> {
         let mut evicted = 0;
         for _ in 0..ROUNDS {
-            let CacheStats { whole, parts, bytes } = hapax.cache_stats().await?;
+            let CacheStats { whole, parts, bytes } = hapax.results().stats().await?;
             let over = bytes.saturating_sub(self.shared.settings.room);
             if over == 0 {
                 break;
@@ -436,7 +436,7 @@ impl Extract {
             // The share of the results that is too much, if all are of the same size.
             let share = u128::from(over) * u128::from(whole + parts) / u128::from(bytes.max(1));
             let batch = u64::try_from(share).unwrap_or(BATCH).clamp(1, BATCH);
-            let gone = hapax.evict(Evict::Oldest, batch as usize).await?;
+            let gone = hapax.results().evict(Evict::Oldest, batch as usize).await?;
             self.shared.meters.evictions.inc_by(gone as u64);
             evicted += gone;
             if gone == 0 {

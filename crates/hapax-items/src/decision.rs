@@ -121,15 +121,17 @@ impl Items {
         (actor, note): (&str, &str),
     ) -> Result<bool, Error> {
         let (hapax, key) = (self.hapax(), escalation.key);
-        let seen = hapax.seen(key, escalation.judged).await?;
+        let seen = hapax.effects().seen(key, escalation.judged).await?;
         // A failed item was not escalated yet, so deciding about its mutations is enough.
         let failed = seen.state == StateName::Failed;
         let judged = match action {
-            Action::Reprocess => hapax.reset(key, seen, actor, note).await?,
-            Action::Skip => hapax.resolve(key, seen, Resolution::Skip, actor, note).await?,
+            Action::Reprocess => hapax.effects().reset(key, seen, actor, note).await?,
+            Action::Skip => {
+                hapax.effects().resolve(key, seen, Resolution::Skip, actor, note).await?
+            }
             _ if failed => return Ok(true),
             Action::TryAgain | Action::DidNotHappen | Action::Happened => {
-                hapax.resolve(key, seen, Resolution::DidNotHappen, actor, note).await?
+                hapax.effects().resolve(key, seen, Resolution::DidNotHappen, actor, note).await?
             }
         };
         Ok(!matches!(judged, Judged::Fenced(_)))
@@ -159,8 +161,8 @@ impl Items {
             (Action::TryAgain, ..) => return Ok(true),
             _ => Resolution::Skip,
         };
-        let seen = hapax.seen(key, judged).await?;
-        match hapax.resolve(key, seen, resolution, actor, note).await? {
+        let seen = hapax.effects().seen(key, judged).await?;
+        match hapax.effects().resolve(key, seen, resolution, actor, note).await? {
             Judged::Decided(_) | Judged::Undecided { .. } => Ok(true),
             Judged::Fenced(_) => Ok(false),
         }
@@ -186,8 +188,8 @@ impl Items {
         }
         let reset = match item.judged == judged {
             true => {
-                let seen = self.hapax().seen(key, judged).await?;
-                Some(self.hapax().reset(key, seen, actor, note).await?)
+                let seen = self.hapax().effects().seen(key, judged).await?;
+                Some(self.hapax().effects().reset(key, seen, actor, note).await?)
             }
             false => None,
         };
@@ -197,8 +199,8 @@ impl Items {
         // Skips the unknown mutations of the old attempt: no pass looks for them any more.
         for mutation in self.open(key, item.attempt).await? {
             let (of, skip) = (mutation.key, Resolution::Skip);
-            let seen = self.hapax().seen(of, mutation.judged).await?;
-            self.hapax().resolve(of, seen, skip, actor, note).await?;
+            let seen = self.hapax().effects().seen(of, mutation.judged).await?;
+            self.hapax().effects().resolve(of, seen, skip, actor, note).await?;
         }
         Ok(())
     }

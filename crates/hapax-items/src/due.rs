@@ -104,7 +104,7 @@ impl Items {
     async fn is_found_out(&self, note: &RunNote) -> Result<bool, Error> {
         let Some(id) = &note.item else { return Ok(false) };
         let key = identity::item(self.hapax().namespace(), &note.workflow, id)?;
-        match self.hapax().show(key).await? {
+        match self.hapax().effects().show(key).await? {
             Some(item) => Ok(self.open(key, item.generation).await?.is_empty()),
             None => Ok(false),
         }

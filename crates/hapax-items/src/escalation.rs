@@ -106,7 +106,7 @@ impl Items {
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
             let filter = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
-            found.extend(self.hapax().parts(filter).await?);
+            found.extend(self.hapax().parts().search(filter).await?);
         }
         found.sort_by_key(|found| std::cmp::Reverse(found.position));
         found.truncate(limit);
@@ -273,7 +273,7 @@ impl Items {
         let item = match item {
             Some(id) => {
                 let key = identity::item(namespace, workflow, id)?;
-                let state = hapax.show(key).await?.map(|effect| effect.state.name());
+                let state = hapax.effects().show(key).await?.map(|effect| effect.state.name());
                 item.filter(|_| !matches!(state, Some(StateName::Succeeded | StateName::Skipped)))
             }
             None => None,
@@ -281,7 +281,7 @@ impl Items {
         let (key, part) = match item {
             Some(id) => {
                 let key = identity::item(namespace, workflow, id)?;
-                let note = hapax.part(key).await?.and_then(|part| ItemNote::read(&part));
+                let note = hapax.parts().show(key).await?.and_then(|part| ItemNote::read(&part));
                 let Some(mut note) = note else { return Ok(()) };
                 note.failure.iter_mut().for_each(|failure| failure.next = "escalate".into());
                 (key, note.part(whole))

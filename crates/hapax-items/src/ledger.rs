@@ -2,7 +2,7 @@
 
 use hapax::json::Json;
 use hapax::part::{PartFilter, PartRecord};
-use hapax::{AttemptId, Effect, Event, Key, Safety, State, StateName, Timestamp};
+use hapax::{AttemptId, Effect, EntryKind, Key, Safety, State, StateName, Timestamp};
 use hapax_core::outcome::Cause;
 
 use crate::error::Error;
@@ -162,14 +162,14 @@ impl Items {
         let kind = RUN.to_owned();
         let filter =
             PartFilter { whole, kind, newest_first: true, beyond, limit, ..PartFilter::default() };
-        let found = self.hapax().parts(filter).await?;
+        let found = self.hapax().parts().search(filter).await?;
         Ok(found.iter().filter_map(run_view).collect())
     }
 
     /// An effect that is a part, with its record as a part.
     pub(crate) async fn found(&self, key: Key) -> Result<Option<PartRecord>, Error> {
         let hapax = self.hapax();
-        let (effect, part) = (hapax.show(key).await?, hapax.part(key).await?);
+        let (effect, part) = (hapax.effects().show(key).await?, hapax.parts().show(key).await?);
         let name = hapax::Name { namespace: hapax.namespace().clone(), key };
         Ok(effect.zip(part).map(|(effect, part)| PartRecord { position: 0, name, effect, part }))
     }
@@ -230,7 +230,7 @@ impl Items {
             let (whole, kind) = (Some(of_attempt(item, attempt)), MUTATION.to_owned());
             let states = vec![StateName::Succeeded];
             let filter = PartFilter { whole, kind, states, newest_first: true, beyond, limit };
-            let page = self.hapax().parts(filter).await?;
+            let page = self.hapax().parts().search(filter).await?;
             for found in page.iter().filter(|found| is_bare(&found.effect)) {
                 let view = self.mutation_view(found).await?;
                 if let Some(view) = view.filter(|view| view.result.is_none()) {
@@ -246,7 +246,7 @@ impl Items {
 
     async fn mutation_views(&self, filter: PartFilter) -> Result<Vec<MutationView>, Error> {
         let mut views = Vec::new();
-        for found in self.hapax().parts(filter).await? {
+        for found in self.hapax().parts().search(filter).await? {
             views.extend(self.mutation_view(&found).await?);
         }
         Ok(views)
@@ -296,10 +296,10 @@ impl Items {
     /// How many lookups for an attempt found nothing out. The effect's own count starts anew when a
     /// person says try-again, and ends with the escalation; the journal has every lookup.
     async fn looks(&self, key: Key, attempt: AttemptId) -> Result<u32, Error> {
-        let history = self.hapax().history(key, HISTORY).await?;
+        let history = self.hapax().journal().history(key, HISTORY).await?;
         let in_vain = history.iter().filter(|entry| {
             entry.attempt == attempt
-                && entry.event == Event::Reconciled
+                && entry.event == EntryKind::Reconciled
                 && matches!(entry.state, StateName::Unknown | StateName::Indeterminate)
         });
         Ok(u32::try_from(in_vain.count()).unwrap_or(u32::MAX))

@@ -19,7 +19,7 @@ pub(crate) async fn result_of(
     attempt: AttemptId,
 ) -> Result<Option<Arc<[u8]>>, hapax::Error> {
     let key = key_of(mutation, attempt)?;
-    Ok(hapax.show(key).await?.and_then(|effect| match effect.state {
+    Ok(hapax.effects().show(key).await?.and_then(|effect| match effect.state {
         State::Succeeded(result) => result.shared_body(),
         _ => None,
     }))
@@ -44,9 +44,9 @@ pub(crate) async fn record(
         Err(error) => return Err(error.into()),
     }
     let stale = || Error::Stale { what: format!("the result of {mutation}"), attempt };
-    let effect = hapax.show(key).await?.ok_or_else(stale)?;
+    let effect = hapax.effects().show(key).await?.ok_or_else(stale)?;
     let result = Resolution::Happened(Outcome::from(print(result).as_str()));
-    match hapax.resolve(key, effect.seen(), result, actor, note).await? {
+    match hapax.effects().resolve(key, effect.seen(), result, actor, note).await? {
         Judged::Fenced(_) => Err(stale()),
         Judged::Decided(_) | Judged::Undecided { .. } => Ok(()),
     }

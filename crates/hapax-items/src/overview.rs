@@ -49,7 +49,7 @@ impl Items {
             beyond,
             limit,
         };
-        let found = self.hapax().parts(filter).await?;
+        let found = self.hapax().parts().search(filter).await?;
         let next = found.last().filter(|_| found.len() == limit).map(|found| found.position);
         let mut items = Vec::with_capacity(found.len());
         for found in found {
@@ -72,7 +72,7 @@ impl Items {
         for kind in [ITEM, RUN] {
             let (kind, states) = (kind.to_owned(), vec![StateName::Partial]);
             let filter = PartFilter { kind, states, limit: COUNTED, ..PartFilter::default() };
-            count += self.hapax().parts(filter).await?.len();
+            count += self.hapax().parts().search(filter).await?.len();
         }
         Ok(count)
     }

@@ -79,7 +79,7 @@ async fn read(hapax: Hapax, whole: Key, pages: mpsc::Sender<Vec<PartRecord>>) {
     loop {
         let (whole, kind) = (Some(whole), MUTATION.to_owned());
         let filter = PartFilter { whole, kind, beyond, limit: PAGE, ..PartFilter::default() };
-        let Ok(page) = hapax.parts(filter).await else { return };
+        let Ok(page) = hapax.parts().search(filter).await else { return };
         let is_last = page.len() < PAGE;
         beyond = page.last().map(|found| found.position);
         if pages.send(page).await.is_err() || is_last {

@@ -63,7 +63,7 @@ impl Items {
             if tool.is_some() || self.has_tools() {
                 look(self.hapax(), key, &note, tool, LOOKUP_TIMEOUT).await?;
             }
-            let state = self.hapax().show(key).await?.map(|effect| effect.state.name());
+            let state = self.hapax().effects().show(key).await?.map(|effect| effect.state.name());
             pass.decided += usize::from(state != Some(StateName::Unknown));
         }
         for found in self.mutations_in(StateName::Indeterminate).await? {
@@ -96,7 +96,7 @@ impl Items {
             let (kind, states) = (MUTATION.to_owned(), vec![state]);
             let beyond = all.last().map(|found: &PartRecord| found.position);
             let filter = PartFilter { kind, states, beyond, limit: PAGE, ..PartFilter::default() };
-            let page = self.hapax().parts(filter).await?;
+            let page = self.hapax().parts().search(filter).await?;
             let is_last = page.len() < PAGE;
             all.extend(page);
             if is_last || all.len() >= PASS {

@@ -284,7 +284,7 @@ impl Run {
         let key = identity::item(self.namespace(), self.workflow(), id)
             .map_err(|error| hapax::Error::Refused { reason: error.to_string() })?;
         self.name_item(id);
-        let before = inner.hapax.part(key).await?;
+        let before = inner.hapax.parts().show(key).await?;
         let account = match &before {
             Some(part) => self.account(key, part).await?,
             None => Account::default(),
@@ -406,7 +406,7 @@ impl Run {
 
     /// The number of the current attempt at an item, and when the item was first seen.
     async fn seen(&self, key: Key) -> Result<(u32, Timestamp), hapax::Error> {
-        let effect = self.0.hapax.show(key).await?;
+        let effect = self.0.hapax.effects().show(key).await?;
         let effect = effect.ok_or_else(|| hapax::Error::Refused {
             reason: "the item vanished while it was being worked on".into(),
         })?;
@@ -419,7 +419,7 @@ impl Run {
             State::Failed(failure) => !matches!(failure.cause, Cause::Resolved | Cause::Reset),
             _ => true,
         };
-        let effect = self.0.hapax.show(key).await?;
+        let effect = self.0.hapax.effects().show(key).await?;
         let counts = effect.is_some_and(|effect| by_itself(&effect));
         let note = ItemNote::read(part).filter(|_| counts);
         Ok(note.map(|note| note.account).unwrap_or_default())

@@ -48,20 +48,20 @@ impl Items {
         let instant = humantime::format_rfc3339_seconds(UNIX_EPOCH + since);
         let id = format!("{SCHEDULED}{instant}");
         let key = identity::run(self.hapax().namespace(), workflow, &id)?;
-        Ok(self.hapax().show(key).await?.is_none().then_some(id))
+        Ok(self.hapax().effects().show(key).await?.is_none().then_some(id))
     }
 
     /// When this schedule was first seen; recorded the first time.
     async fn scheduled_since(&self, workflow: &str, schedule: &str) -> Result<Timestamp, Error> {
         let hapax = self.hapax();
         let key = identity::schedule(hapax.namespace(), workflow, schedule)?;
-        if let Some(seen) = hapax.show(key).await? {
+        if let Some(seen) = hapax.effects().show(key).await? {
             return Ok(seen.created);
         }
         let label: String = format!("schedule of {workflow}").chars().take(60).collect();
         let effect = hapax.effect(key).safety(Safety::Transactional).label(label);
         effect.run(|_| async { Ok::<_, Failure>("seen") }).await?;
-        let seen = hapax.show(key).await?;
+        let seen = hapax.effects().show(key).await?;
         Ok(seen.map_or(Timestamp(i64::MAX), |seen| seen.created))
     }
 }

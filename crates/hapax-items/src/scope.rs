@@ -309,7 +309,7 @@ impl Item {
     /// requested now.
     async fn recover(&self, mutation: &PlannedMutation) -> Result<Option<Arc<[u8]>>, Stopped> {
         let run = &self.0.run;
-        let sent = run.hapax().part(mutation.key).await;
+        let sent = run.hapax().parts().show(mutation.key).await;
         let sent = sent.map_err(|error| run.stop(ended_by(&error)))?;
         let sent = sent.unwrap_or_else(|| mutation.part.clone());
         let note = MutationNote::read(&sent.body).unwrap_or_else(|| mutation.note.clone());
@@ -361,7 +361,8 @@ impl Item {
             // It was applied with another payload, or by a holder that finished after its lease had
             // lapsed.
             (Ok(Done { outcome, .. }), _) => {
-                let part = self.0.run.hapax().part(*key).await.map_err(AttemptFailure::Hapax)?;
+                let part =
+                    self.0.run.hapax().parts().show(*key).await.map_err(AttemptFailure::Hapax)?;
                 let accepted = self
                     .accept(mutation, &part.unwrap_or_else(|| mutation.part.clone()), &outcome)
                     .await;
@@ -390,7 +391,7 @@ impl Item {
         let judged = look(hapax, key, sent, Some(&*mutation.tool), run.tool_timeout()).await;
         let state = async {
             judged?;
-            Ok::<_, hapax::Error>(hapax.show(key).await?.map(|effect| effect.state))
+            Ok::<_, hapax::Error>(hapax.effects().show(key).await?.map(|effect| effect.state))
         };
         match state.await {
             Ok(Some(State::Succeeded(outcome))) => Ok(Some(outcome)),
@@ -423,7 +424,7 @@ impl Item {
         }
         let (run, key) = (&self.0.run, mutation.key);
         let result = async {
-            match run.hapax().show(key).await? {
+            match run.hapax().effects().show(key).await? {
                 Some(applied) => manual_result::result_of(run.hapax(), key, applied.attempt).await,
                 None => Ok(None),
             }

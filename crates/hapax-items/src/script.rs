@@ -225,7 +225,7 @@ impl Items {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let (kind, limit) = (SCRIPT.to_owned(), VERSIONS);
         let filter = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
-        let found = self.hapax().parts(filter).await?;
+        let found = self.hapax().parts().search(filter).await?;
         let mut scripts: Vec<Script> = found.iter().filter_map(Script::read).collect();
         scripts.sort_by_key(|script| std::cmp::Reverse(script.version));
         Ok(scripts)
@@ -239,7 +239,7 @@ impl Items {
             (SCRIPT.to_owned(), vec![StateName::Unknown, StateName::Indeterminate]);
         let filter =
             PartFilter { whole, kind, states, newest_first: true, limit: VERSIONS, beyond: None };
-        let found = self.hapax().parts(filter).await?;
+        let found = self.hapax().parts().search(filter).await?;
         Ok(found.iter().filter_map(Script::read).collect())
     }
 
@@ -264,8 +264,8 @@ impl Items {
             true => Resolution::Happened(Outcome::from("usable")),
             false => Resolution::Skip,
         };
-        let seen = self.hapax().seen(key, attempt).await?;
-        match self.hapax().resolve(key, seen, resolution, actor, note).await? {
+        let seen = self.hapax().effects().seen(key, attempt).await?;
+        match self.hapax().effects().resolve(key, seen, resolution, actor, note).await? {
             Judged::Decided(_) => Ok(()),
             _ => Err(Error::Stale { what: format!("version {version} of {workflow}"), attempt }),
         }
@@ -287,7 +287,7 @@ impl Items {
         let whole = Some(identity::all(self.hapax().namespace())?);
         let filter =
             PartFilter { whole, kind: WORKFLOW.into(), limit: 10_000, ..PartFilter::default() };
-        let found = self.hapax().parts(filter).await?;
+        let found = self.hapax().parts().search(filter).await?;
         let mut names: Vec<String> =
             found.into_iter().filter_map(|found| String::from_utf8(found.part.body).ok()).collect();
         names.sort();

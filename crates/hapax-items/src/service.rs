@@ -421,7 +421,7 @@ impl Items {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let (kind, limit) = (note::RUN.to_owned(), 1);
         let filter = PartFilter { whole, kind, newest_first: true, limit, ..PartFilter::default() };
-        let found = self.hapax().parts(filter).await?.pop();
+        let found = self.hapax().parts().search(filter).await?.pop();
         Ok(found.and_then(|found| RunNote::read(&found.part).map(|note| (found, note))))
     }
 

@@ -39,7 +39,7 @@ impl Item {
         let (whole, kind) = (Some(self.whole()), MUTATION.to_owned());
         let filter =
             PartFilter { whole, kind, states: OPEN.to_vec(), limit: 1, ..PartFilter::default() };
-        Ok(self.run().hapax().parts(filter).await?.pop())
+        Ok(self.run().hapax().parts().search(filter).await?.pop())
     }
 
     /// Looks for one mutation. Returns why the run is over, if the outcome is still unknown.
@@ -53,14 +53,14 @@ impl Item {
         if unfinished.effect.state.name() == StateName::Running {
             lapse(claim, unfinished).await?;
         }
-        let now = run.hapax().show(key).await?;
+        let now = run.hapax().effects().show(key).await?;
         if let Some(note) = &note
             && now.is_some_and(|effect| effect.state.name() == StateName::Unknown)
         {
             let tool = run.known_tool(&note.tool);
             look(run.hapax(), key, note, tool.as_deref(), run.tool_timeout()).await?;
         }
-        let Some(effect) = run.hapax().show(key).await? else { return Ok(None) };
+        let Some(effect) = run.hapax().effects().show(key).await? else { return Ok(None) };
         let course = match effect.state.name() {
             StateName::Running | StateName::Unknown => Course::Reconcile,
             StateName::Indeterminate => Course::ByClass,

@@ -49,7 +49,7 @@ impl Redactor for Masking {
 
 impl Pipeline {
     /// Records a person's decision about an effect whose outcome is unknown. See
-    /// [`Hapax::resolve`](hapax::Hapax::resolve).
+    /// [`Effects::resolve`](hapax::Effects::resolve).
     pub async fn resolve(
         &self,
         key: Key,
@@ -58,18 +58,18 @@ impl Pipeline {
         (actor, note): (&str, &str),
     ) -> Result<Judged, Error> {
         let Some(redactor) = self.redactor(key).await? else {
-            return Ok(self.hapax.resolve(key, seen, resolution, actor, note).await?);
+            return Ok(self.hapax.effects().resolve(key, seen, resolution, actor, note).await?);
         };
         let resolution = match resolution {
             Resolution::Happened(outcome) => Resolution::Happened(redactor.outcome(&outcome)),
             other => other,
         };
         let note = redactor.reason(note);
-        Ok(self.hapax.resolve(key, seen, resolution, actor, &note).await?)
+        Ok(self.hapax.effects().resolve(key, seen, resolution, actor, &note).await?)
     }
 
     /// Clears a record, so that the effect can happen again. Refused while a review of it is
-    /// pending or rejected. See [`Hapax::reset`](hapax::Hapax::reset).
+    /// pending or rejected. See [`Effects::reset`](hapax::Effects::reset).
     pub async fn reset(
         &self,
         key: Key,
@@ -82,7 +82,7 @@ impl Pipeline {
         }
         let redactor = self.redactor(key).await?;
         let note = redactor.map_or_else(|| note.to_owned(), |redactor| redactor.reason(note));
-        Ok(self.hapax.reset(key, seen, actor, &note).await?)
+        Ok(self.hapax.effects().reset(key, seen, actor, &note).await?)
     }
 
     /// Records a reconciler's finding. See [`Remote::found`](hapax::remote::Remote::found).
@@ -97,11 +97,13 @@ impl Pipeline {
     }
 
     /// Undoes the work of an attempt, done in part or in full. See
-    /// [`Hapax::roll_back`](hapax::Hapax::roll_back).
+    /// [`Effects::roll_back`](hapax::Effects::roll_back).
     pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
         Ok(match self.redactor(key).await? {
-            Some(redactor) => self.hapax.roll_back_worded(key, attempt, &redactor).await?,
-            None => self.hapax.roll_back(key, attempt).await?,
+            Some(redactor) => {
+                self.hapax.effects().roll_back_worded(key, attempt, &redactor).await?
+            }
+            None => self.hapax.effects().roll_back(key, attempt).await?,
         })
     }
 
@@ -117,11 +119,11 @@ impl Pipeline {
             return Ok(false);
         }
         let key = stage.about.operation.key()?;
-        if found && self.hapax.steps(key, blocked.attempt).await?.is_empty() {
+        if found && self.hapax.effects().steps(key, blocked.attempt).await?.is_empty() {
             // An approval undoes nothing: the reviewer has to resolve the effect itself.
             return Ok(review::status_of(&self.hapax, key).await? != Some(ReviewStatus::Approved));
         }
-        Ok(self.hapax.gives_up_undoing(key, blocked.attempt, ROLLBACKS).await?)
+        Ok(self.hapax.effects().gives_up_undoing(key, blocked.attempt, ROLLBACKS).await?)
     }
 
     /// Registers how to undo what a client is about to do. The step is kept verbatim, so it may not
@@ -156,7 +158,7 @@ impl Pipeline {
         if !self.declares().await? {
             return Ok(None);
         }
-        let history = self.hapax.history(key, HISTORY).await?;
+        let history = self.hapax.journal().history(key, HISTORY).await?;
         let notes = history.iter().rev().filter_map(|entry| entry.note.as_deref());
         let Some(dataset) = notes.filter_map(dataset_of).next() else { return Ok(None) };
         Ok(Masking::of(&self.declared(&dataset).await?.dataset))

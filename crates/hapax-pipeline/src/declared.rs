@@ -85,7 +85,7 @@ impl Declarations {
         // used again.
         let due = self.due();
         let names = due.keys().map(String::as_str).chain([name]);
-        let (read, registry) = (Instant::now(), hapax.registry_of(names).await?);
+        let (read, registry) = (Instant::now(), hapax.datasets().registry_of(names).await?);
         let registered = registry.guards.registered;
         let mut known = self.known();
         for (name, declared) in due {
@@ -109,7 +109,7 @@ impl Declarations {
         if let Some((_, any)) = known.filter(|(read, _)| read.elapsed() < FRESH) {
             return Ok(any);
         }
-        let (read, any) = (Instant::now(), !hapax.datasets().await?.is_empty());
+        let (read, any) = (Instant::now(), !hapax.datasets().list().await?.is_empty());
         *self.any.lock().unwrap_or_else(PoisonError::into_inner) = Some((read, any));
         Ok(any)
     }

@@ -35,14 +35,14 @@ struct Life {
 
 /// Examines the operations of this namespace.
 pub async fn examine(hapax: &Hapax) -> Result<Vec<DoctorFinding>, Error> {
-    let now = hapax.wall().await?;
-    let newest = hapax.last_entry().await?;
+    let now = hapax.maintenance().wall().await?;
+    let newest = hapax.journal().last_entry().await?;
     let (mut fold, mut after) = (Fold::default(), newest.saturating_sub(READ));
     let mut lives: HashMap<Key, Life> = HashMap::new();
     let mut writers: HashMap<String, Key> = HashMap::new();
     let mut findings = Findings::default();
     loop {
-        let page = hapax.journal(after, PAGE).await?;
+        let page = hapax.journal().entries(after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after = last.id;
         for moment in page.iter().filter_map(|entry| fold.push(entry)) {
@@ -137,17 +137,18 @@ impl Findings {
     /// Compares the lineage events in the outbox with those that follow from the journal up to the
     /// projector's cursor.
     async fn lineage(&mut self, hapax: &Hapax) -> Result<(), Error> {
-        let routes = hapax.routes().await?;
+        let routes = hapax.outbox().routes().await?;
         let is_routed = |moment: &Moment| {
             let dataset = &moment.run.about.operation.dataset_id;
             routed(&routes, EVENT, dataset).is_some()
         };
         let ledger = hapax.in_namespace(Namespace::default());
         let domain = Domain::new("lineage").map_err(|error| Error::Invalid(error.to_string()))?;
-        let emitted_up_to = ledger.epoch(&domain).await?;
+        let emitted_up_to = ledger.epochs().current(&domain).await?;
         let (mut fold, mut next, mut expected) = (Fold::default(), 0, HashMap::new());
         while next < emitted_up_to {
-            let page = hapax.sealed(next, (emitted_up_to - next).min(PAGE as u64)).await?;
+            let page =
+                hapax.journal().sealed(next, (emitted_up_to - next).min(PAGE as u64)).await?;
             let moments = page.entries.iter().filter_map(|(_, entry)| fold.push(entry));
             let ours = moments.filter(|moment| moment.run.namespace == *hapax.namespace());
             let ours = ours.filter(is_routed);
@@ -160,7 +161,7 @@ impl Findings {
         let mut before = None;
         loop {
             let filter = RecordFilter { limit: PAGE, before, ..RecordFilter::default() };
-            let page = hapax.records(filter).await?;
+            let page = hapax.outbox().records(filter).await?;
             let Some(last) = page.last() else { break };
             before = Some(last.record.seq);
             for moment in page.iter().filter_map(|found| projector::moment(&found.record)) {

@@ -178,7 +178,7 @@ impl Pipeline {
         }
         let Some(refusal) = review::unanswered(&self.hapax, key).await? else { return Ok(()) };
         // A recorded success is replayed, whatever reviews were opened since.
-        let effect = self.hapax.show(key).await?;
+        let effect = self.hapax.effects().show(key).await?;
         if effect.is_some_and(|effect| effect.state.name() == StateName::Succeeded) {
             return Ok(());
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use hapax::json::Json;
 use hapax::outbox::{Event, Payload, Record, Route, routed};
-use hapax::{Domain, Entry, Event as Journalled, Failure, Hapax, How, Key, Namespace, Safety};
+use hapax::{Domain, Entry, EntryKind, Failure, Hapax, How, Key, Namespace, Safety};
 
 use crate::error::Error;
 use crate::meters::{Labels, Meter, Meters};
@@ -67,13 +67,13 @@ impl Projector {
 
     /// Emits the events of one batch of entries.
     pub async fn pass(&mut self) -> Result<Projected, Error> {
-        let routes = self.hapax.routes().await?;
+        let routes = self.hapax.outbox().routes().await?;
         if !routes.iter().any(|route| hapax::outbox::fits(&route.event, EVENT)) {
             return Ok(Projected::default());
         }
-        let cursor = self.hapax.epoch(&self.domain).await?;
+        let cursor = self.hapax.epochs().current(&self.domain).await?;
         let from = self.scanned.max(cursor);
-        let page = self.hapax.sealed(from, PAGE).await?;
+        let page = self.hapax.journal().sealed(from, PAGE).await?;
         let mut moments = Vec::new();
         for (_, entry) in &page.entries {
             moments.extend(self.moment(entry).await?);
@@ -109,7 +109,7 @@ impl Projector {
         if let Some(moment) = self.fold.push(entry) {
             return Ok(Some(moment));
         }
-        if entry.event == Journalled::Granted {
+        if entry.event == EntryKind::Granted {
             self.others.insert(name);
             return Ok(None);
         }
@@ -122,7 +122,7 @@ impl Projector {
         }
         let theirs = self.hapax.in_namespace(entry.namespace.clone());
         let mut fold = Fold::default();
-        let history = theirs.history(entry.key, HISTORY).await?;
+        let history = theirs.journal().history(entry.key, HISTORY).await?;
         let up_to = history.iter().take_while(|earlier| earlier.id <= entry.id);
         let last = up_to.filter_map(|earlier| fold.push(earlier)).last();
         Ok(last.filter(|moment| moment.mark.entry == entry.id))
@@ -131,7 +131,7 @@ impl Projector {
     /// The same for all entries of a batch that another projector began.
     async fn moments_of(&mut self, from: u64, end: u64) -> Result<Vec<Moment>, Error> {
         let (mut again, mut moments) = (Self::new(&self.hapax)?, Vec::new());
-        for (_, entry) in &self.hapax.sealed(from, end - from).await?.entries {
+        for (_, entry) in &self.hapax.journal().sealed(from, end - from).await?.entries {
             moments.extend(again.moment(entry).await?);
         }
         Ok(moments)
@@ -157,7 +157,7 @@ impl Projector {
         let mut batches: BTreeMap<Namespace, Vec<(Event, About)>> = BTreeMap::new();
         for moment in moments {
             let event = lineage_event(&moment)?;
-            let registry = self.hapax.registry_of([event.dataset.as_str()]).await?;
+            let registry = self.hapax.datasets().registry_of([event.dataset.as_str()]).await?;
             let found = registry.inspect(&event).first().map(ToString::to_string);
             // A malformed event must not block the events after it.
             let found = event.flaw().or(found);
@@ -200,7 +200,7 @@ impl Projector {
     /// Moves the cursor, unless another projector did. Returns its position.
     async fn advance(&self, from: u64, to: u64) -> Result<u64, Error> {
         let why = "told up to this leaf";
-        Ok(self.hapax.advance_epoch(&self.domain, (from, to), "hapax", why).await?.epoch)
+        Ok(self.hapax.epochs().advance(&self.domain, (from, to), "hapax", why).await?.epoch)
     }
 }
 

@@ -99,7 +99,8 @@ struct PromotedOutput {
 /// The outputs that differ, as the record of a replay lists them.
 async fn made_anew(hapax: &Hapax, replay: Key) -> Result<Vec<PromotedOutput>, Error> {
     let none = || Error::Invalid(format!("{replay} is not a full replay"));
-    let Some(State::Succeeded(outcome)) = hapax.show(replay).await?.map(|effect| effect.state)
+    let Some(State::Succeeded(outcome)) =
+        hapax.effects().show(replay).await?.map(|effect| effect.state)
     else {
         return Err(none());
     };
@@ -128,7 +129,7 @@ async fn place(
     kept: &Path,
     files: &Path,
 ) -> Result<PromotionResult, Error> {
-    let entry = hapax.journal(made.entry.saturating_sub(1), 1).await?.into_iter().next();
+    let entry = hapax.journal().entries(made.entry.saturating_sub(1), 1).await?.into_iter().next();
     let generation = entry.map_or(1, |entry| entry.generation);
     let relative = inside(&made.uri)
         .ok_or_else(|| Error::Invalid(format!("{} is not a place below a directory", made.uri)))?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hapax::document::{Object, text};
 use hapax::json::Json;
-use hapax::{Entry, Event, Hapax, Key, Namespace, Refusal, Safety};
+use hapax::{Entry, EntryKind, Hapax, Key, Namespace, Refusal, Safety};
 
 use crate::error::Error;
 use crate::lifecycle::{self, Stop};
@@ -104,12 +104,12 @@ impl Refusals {
         let moment = self.runs.push(entry);
         let name = (entry.namespace.clone(), entry.key);
         let noted = match (entry.event, moment) {
-            (Event::Granted, _) => {
+            (EntryKind::Granted, _) => {
                 let noted = Noted::read(entry.note.as_deref()?)?;
                 self.noted.insert(name, noted);
                 return None;
             }
-            (Event::Settled, Some(moment)) => {
+            (EntryKind::Settled, Some(moment)) => {
                 let about = moment.run.about;
                 Noted {
                     event: Refused::OPERATION,
@@ -118,7 +118,7 @@ impl Refusals {
                     care_label: about.terms.care_label,
                 }
             }
-            (Event::Settled, None) => self.noted.remove(&name)?,
+            (EntryKind::Settled, None) => self.noted.remove(&name)?,
             _ => return None,
         };
         let reason = lifecycle::refusal(entry.note.as_deref()?)?;

@@ -198,7 +198,7 @@ impl Pipeline {
         key: Key,
         attempt: Option<AttemptId>,
     ) -> Result<Option<Stage>, Error> {
-        let history = self.hapax.history(key, HISTORY).await?;
+        let history = self.hapax.journal().history(key, HISTORY).await?;
         let ours = history.iter().filter(|e| attempt.is_none_or(|attempt| e.attempt == attempt));
         let about = ours.filter_map(|entry| About::read(entry.note.as_deref()?)).next_back();
         match about {

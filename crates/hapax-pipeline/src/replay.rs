@@ -266,7 +266,7 @@ impl<'a> Replay<'a> {
     ) -> Result<(), Error> {
         let (mut fold, mut after) = (Fold::default(), 0);
         loop {
-            let page = self.hapax.journal(after, PAGE).await?;
+            let page = self.hapax.journal().entries(after, PAGE).await?;
             let Some(last) = page.last() else { return Ok(()) };
             after = last.id;
             for entry in &page {
@@ -299,7 +299,7 @@ impl<'a> Replay<'a> {
 
     /// Whether the record was cleared since: the outputs may be gone, or made anew.
     async fn is_superseded(&self, run: &Run) -> Result<bool, Error> {
-        Ok(match self.hapax.show(run.key).await? {
+        Ok(match self.hapax.effects().show(run.key).await? {
             Some(effect) => {
                 effect.generation != run.generation || effect.state.name() == StateName::Failed
             }
@@ -315,7 +315,7 @@ impl<'a> Replay<'a> {
         digest: Option<Digest>,
     ) -> Result<(), Error> {
         let Some(expected) = digest else { return Ok(()) };
-        let actual = match self.hapax.show(run.key).await?.map(|effect| effect.state) {
+        let actual = match self.hapax.effects().show(run.key).await?.map(|effect| effect.state) {
             Some(State::Succeeded(outcome)) => match outcome.body() {
                 Some(body) => Some(Digest::of(body)),
                 None => Some(outcome.digest()),

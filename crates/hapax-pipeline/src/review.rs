@@ -6,8 +6,8 @@
 
 use hapax::json::Json;
 use hapax::{
-    AttemptId, Failure, Filter, Found, Hapax, Judged, Key, Name, Outcome, Refusal, Resolution,
-    State, StateName, Timestamp,
+    AttemptId, EffectRecord, Failure, Filter, Hapax, Judged, Key, Name, Outcome, Refusal,
+    Resolution, State, StateName, Timestamp,
 };
 
 use crate::error::Error;
@@ -87,7 +87,7 @@ fn key(subject: Key, nth: u64) -> Result<Key, Error> {
 async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<ReviewStatus>), Error> {
     let mut newest = (0, None);
     for nth in 0..MOST {
-        match hapax.show(key(subject, nth)?).await? {
+        match hapax.effects().show(key(subject, nth)?).await? {
             Some(effect) => newest = (nth, Some(ReviewStatus::of(&effect.state))),
             None => break,
         }
@@ -181,15 +181,15 @@ pub async fn list(hapax: &Hapax, pending: bool, limit: usize) -> Result<Vec<Revi
     };
     let filter = Filter { states, label: Some(LABEL.into()), limit, ..Filter::default() };
     let mut reviews = Vec::new();
-    for found in hapax.search(filter).await? {
+    for found in hapax.effects().search(filter).await? {
         reviews.extend(read(hapax, found).await?);
     }
     Ok(reviews)
 }
 
-async fn read(hapax: &Hapax, found: Found) -> Result<Option<Review>, Error> {
-    let Found { name, effect } = found;
-    let granted = hapax.history(name.key, 1).await?.into_iter().next();
+async fn read(hapax: &Hapax, found: EffectRecord) -> Result<Option<Review>, Error> {
+    let EffectRecord { name, effect } = found;
+    let granted = hapax.journal().history(name.key, 1).await?.into_iter().next();
     let note = granted.and_then(|entry| entry.note);
     let note = note.and_then(|note| Json::parse(note.as_bytes()).ok());
     let Some(note) = note.filter(|note| text(note, "kind").as_deref() == Some(KIND)) else {
@@ -221,8 +221,8 @@ pub async fn decide(
 ) -> Result<Judged, Error> {
     let hapax = &pipeline.hapax;
     let name = Name { namespace: hapax.namespace().clone(), key: review };
-    let is_review = match hapax.show(review).await? {
-        Some(effect) => read(hapax, Found { name, effect }).await?.is_some(),
+    let is_review = match hapax.effects().show(review).await? {
+        Some(effect) => read(hapax, EffectRecord { name, effect }).await?.is_some(),
         None => false,
     };
     if !is_review {
@@ -232,6 +232,6 @@ pub async fn decide(
         true => Resolution::Happened(Outcome::from("approved")),
         false => Resolution::Skip,
     };
-    let seen = hapax.seen(review, attempt).await?;
+    let seen = hapax.effects().seen(review, attempt).await?;
     pipeline.resolve(review, seen, resolution, by).await
 }

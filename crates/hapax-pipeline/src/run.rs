@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use hapax::json::Json;
-use hapax::{AttemptId, Digest, Entry, Event, Key, Namespace, StateName, Timestamp};
+use hapax::{AttemptId, Digest, Entry, EntryKind, Key, Namespace, StateName, Timestamp};
 
 use crate::operation::About;
 use hapax::document::{Object, list, number, print, text, words};
@@ -330,7 +330,7 @@ impl Fold {
     pub fn push(&mut self, entry: &Entry) -> Option<Moment> {
         let mark = Mark { entry: entry.id, at: entry.at };
         let name = (entry.namespace.clone(), entry.key);
-        if entry.event == Event::Granted {
+        if entry.event == EntryKind::Granted {
             let about = About::read(entry.note.as_deref()?)?;
             let (namespace, key) = name.clone();
             let (generation, attempt) = (entry.generation, entry.attempt);
@@ -359,12 +359,14 @@ impl Fold {
 fn what(entry: &Entry) -> Option<What> {
     let reason = || entry.note.as_deref().map(hapax::guard::redact).unwrap_or_default();
     Some(match (entry.event, entry.state) {
-        (Event::Granted | Event::Contradicted, _) | (_, StateName::Running) => return None,
+        (EntryKind::Granted | EntryKind::Contradicted, _) | (_, StateName::Running) => return None,
         (_, StateName::Succeeded) => What::Complete {
             product: entry.note.as_deref().and_then(Product::read),
             digest: entry.digest.map(Digest::from_bytes),
         },
-        (Event::Settled | Event::RolledBack, StateName::Failed) => What::Fail { reason: reason() },
+        (EntryKind::Settled | EntryKind::RolledBack, StateName::Failed) => {
+            What::Fail { reason: reason() }
+        }
         (_, state) if state.needs_attention() => What::Running { reason: reason() },
         _ => What::Abort { reason: reason() },
     })

@@ -38,7 +38,7 @@ impl Tallies {
         dataset: &str,
         slo: Slo,
     ) -> Result<Tally, Error> {
-        let now = hapax.wall().await?;
+        let now = hapax.maintenance().wall().await?;
         let name = (hapax.namespace().clone(), dataset.to_owned());
         let mut ends = self.0.lock().await;
         // A new dataset or a longer window starts the fold again.
@@ -61,10 +61,10 @@ impl Ends {
     /// in the order of time.
     async fn begin(&mut self, hapax: &Hapax, now: Timestamp) -> Result<(), Error> {
         let since = before(now, self.window_ms);
-        let (mut low, mut high) = (0, hapax.sealed(u64::MAX, 0).await?.size);
+        let (mut low, mut high) = (0, hapax.journal().sealed(u64::MAX, 0).await?.size);
         while low < high {
             let middle = low + (high - low) / 2;
-            let there = hapax.sealed(middle, 1).await?.entries;
+            let there = hapax.journal().sealed(middle, 1).await?.entries;
             match there.first() {
                 Some((_, entry)) if entry.at >= since => high = middle,
                 _ => low = middle + 1,
@@ -77,7 +77,7 @@ impl Ends {
 
     async fn read(&mut self, hapax: &Hapax) -> Result<(), Error> {
         loop {
-            let page = hapax.sealed(self.next, PAGE).await?;
+            let page = hapax.journal().sealed(self.next, PAGE).await?;
             for (_, entry) in &page.entries {
                 let Some(moment) = self.fold.push(entry) else { continue };
                 let failed = match &moment.what {

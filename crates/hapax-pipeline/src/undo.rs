@@ -29,7 +29,8 @@ impl Pipeline {
         attempt: AttemptId,
         (actor, note): (&str, &str),
     ) -> Result<TakenBack, Error> {
-        let effect = self.hapax.show(key).await?.filter(|effect| effect.attempt == attempt);
+        let effect =
+            self.hapax.effects().show(key).await?.filter(|effect| effect.attempt == attempt);
         let state = effect.map(|effect| effect.state).ok_or_else(|| {
             Error::Invalid(format!("{attempt} is not the last attempt at this operation"))
         })?;
@@ -63,7 +64,7 @@ impl Pipeline {
             Err(_) if no_way => return Ok(TakenBack::NoWay),
             Err(error) => return Err(error.into()),
         }
-        let seen = self.hapax.seen(key, attempt).await?;
+        let seen = self.hapax.effects().seen(key, attempt).await?;
         Ok(match self.reset(key, seen, (actor, note)).await? {
             Judged::Decided(_) => TakenBack::Cleared,
             _ => TakenBack::Undone,

@@ -7,7 +7,7 @@ use hapax_core::effect::{Effect, StateName};
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::name::Name;
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
-use hapax_store::{EffectTxn, EffectView, Filter, Found, StoreError};
+use hapax_store::{EffectRecord, EffectTxn, EffectView, Filter, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
@@ -29,7 +29,7 @@ impl EffectView for PgTxn<'_> {
         self.noting(effects)
     }
 
-    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError> {
+    fn list(&mut self, filter: &Filter) -> Result<Vec<EffectRecord>, StoreError> {
         let found = self.try_list(filter);
         self.noting(found)
     }
@@ -103,7 +103,7 @@ impl PgTxn<'_> {
             .collect()
     }
 
-    fn try_list(&mut self, filter: &Filter) -> Result<Vec<Found>, PgFailure> {
+    fn try_list(&mut self, filter: &Filter) -> Result<Vec<EffectRecord>, PgFailure> {
         let namespace = match &filter.namespace {
             Some(namespace) => match self.namespaces.find(self.link, namespace)? {
                 Some(id) => Some(id),
@@ -115,7 +115,7 @@ impl PgTxn<'_> {
         rows.into_iter()
             .map(|((namespace, key), row)| {
                 let namespace = self.namespaces.name(self.link, namespace)?;
-                Ok(Found { name: Name { namespace, key }, effect: row.effect })
+                Ok(EffectRecord { name: Name { namespace, key }, effect: row.effect })
             })
             .collect()
     }

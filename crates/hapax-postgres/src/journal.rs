@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::journal::{Entry, Event};
+use hapax_core::journal::{Entry, EntryKind};
 use hapax_core::key::Key;
 use hapax_core::merkle::Hash;
 use hapax_core::name::{Name, Namespace};
@@ -110,7 +110,7 @@ impl PgTxn<'_> {
         let before = self.row(place)?.cloned();
         let prev = before.as_ref().map(|row| row.entry);
         self.staged.notes.push(Note { namespace: place.0, prev, entry: entry.clone() });
-        if let (Event::Contradicted, Some(row)) = (entry.event, before) {
+        if let (EntryKind::Contradicted, Some(row)) = (entry.event, before) {
             // The record stays as it is; only its history has one more entry.
             self.staged.effects.insert(place, Stored { entry: entry.id, ..row });
         }
@@ -328,7 +328,7 @@ fn read(row: &Row) -> Result<Entry, PgFailure> {
         namespace: Namespace::new(row.try_get("name")?)
             .map_err(|error| StoreError::Corrupt(error.to_string()))?,
         key: Key::from_bytes(bytes(row, "key")?),
-        event: decoded(row.try_get("event")?, "journal event", Event::from_code)?,
+        event: decoded(row.try_get("event")?, "journal event", EntryKind::from_code)?,
         state: state_name(row.try_get("state")?)?,
         attempt: AttemptId::from_bytes(bytes(row, "attempt")?),
         generation: row.try_get::<_, i32>("generation")? as u32,

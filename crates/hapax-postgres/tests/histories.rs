@@ -11,7 +11,7 @@ use hapax_core::effect::{
 use hapax_core::epoch::{Bound, Domain};
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::journal::Entry;
-use hapax_core::journal::Event::Granted;
+use hapax_core::journal::EntryKind::Granted;
 use hapax_core::key::Key;
 use hapax_core::lease::{Lease, LeaseId};
 use hapax_core::lock::LockKey;

@@ -85,7 +85,7 @@ pub fn restores(times: u64, report: &mut Report) {
                 report.count("keys claimed by both after a restore", 1);
                 report.expect(executed == 1, || format!("key {n}: executed {executed} times"));
             }
-            let findings = engines[0].doctor().await.expect("a doctor").findings;
+            let findings = engines[0].maintenance().doctor().await.expect("a doctor").findings;
             let second = findings.iter().filter(|finding| finding.what.contains("second row"));
             report.expect(second.count() == 0, || "a key has a second row".into());
         });
@@ -132,7 +132,7 @@ pub fn overtaken(times: u64, report: &mut Report) {
             });
             let overtaken = tokio::spawn(first.0);
             first.1.notified().await;
-            let lease = engines[0].leases().await.expect("leases").remove(0).id;
+            let lease = engines[0].maintenance().leases().await.expect("leases").remove(0).id;
             kill_lease(&file, &lease.to_string());
             let at_work = tokio::spawn(second.0);
             second.1.notified().await;
@@ -163,7 +163,7 @@ pub fn unseen_resets(times: u64, report: &mut Report) {
             let person = open(&file, &signing_key).await;
             let deadline = Instant::now() + LONG;
             let shown = loop {
-                match person.show(key(n)).await.expect("a read") {
+                match person.effects().show(key(n)).await.expect("a read") {
                     Some(effect) => break effect,
                     None => assert!(Instant::now() < deadline, "it runs"),
                 }
@@ -174,13 +174,14 @@ pub fn unseen_resets(times: u64, report: &mut Report) {
                 u64::from(shown.state.name() == StateName::Running),
             );
             // The holder dies: its lease is not renewed, and its lock is free.
-            let lease = holder.leases().await.expect("leases").remove(0).id;
+            let lease = holder.maintenance().leases().await.expect("leases").remove(0).id;
             work.abort();
             std::mem::drop(holder);
             let _ = work.await;
             kill_lease(&file, &lease.to_string());
             let seen = Seen { attempt: shown.attempt, state: StateName::Running };
-            let judged = person.reset(key(n), seen, "ann", "impatient").await.expect("an answer");
+            let judged =
+                person.effects().reset(key(n), seen, "ann", "impatient").await.expect("an answer");
             report.expect(matches!(judged, Judged::Fenced(_)), || {
                 format!("a reset of what was shown as running was accepted: {judged:?}")
             });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hapax::tokio_postgres::NoTls;
-use hapax::{Effect, Entry, Event, Hapax, Key, State, StateName};
+use hapax::{Effect, Entry, EntryKind, Hapax, Key, State, StateName};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -230,7 +230,7 @@ impl Field {
         let mut effects = HashMap::new();
         for n in keys {
             let key = key(self.salt, n);
-            effects.extend(hapax.show(key).await?.map(|effect| (key, effect)));
+            effects.extend(hapax.effects().show(key).await?.map(|effect| (key, effect)));
         }
         Ok(effects)
     }
@@ -245,33 +245,33 @@ impl Field {
     async fn try_verify(&self, report: &mut Report) -> Result<(), hapax::Error> {
         let hapax = self.open().await?;
         while hapax.pass().await?.sealed > 0 {}
-        let verified = hapax.verify(hapax.verifier()?, |_, _| ()).await?;
+        let verified = hapax.journal().verify(hapax.journal().verifier()?, |_, _| ()).await?;
         report.count("journal entries verified", verified.sealed);
         report.expect(verified.damage.is_empty() && verified.pending == 0, || {
             format!("the journal: {} pending, {:?}", verified.pending, verified.damage)
         });
         let (mut after, mut written) = (0, 0);
         let mut newest: HashMap<Key, Entry> = HashMap::new();
-        while let entries = hapax.journal(after, 10_000).await?
+        while let entries = hapax.journal().entries(after, 10_000).await?
             && let Some(last) = entries.last()
         {
             (after, written) = (last.id, written + entries.len() as u64);
-            for entry in entries.iter().filter(|entry| entry.event != Event::Contradicted) {
+            for entry in entries.iter().filter(|entry| entry.event != EntryKind::Contradicted) {
                 let before = newest.insert(entry.key, entry.clone());
                 let running = before.is_some_and(|before| before.state == StateName::Running);
-                report.expect(!running || entry.event != Event::Granted, || {
+                report.expect(!running || entry.event != EntryKind::Granted, || {
                     format!("entry {} grants what the journal says is running", entry.id)
                 });
             }
             for (event, figure) in [
-                (Event::Expired, "claims whose holder was declared dead"),
-                (Event::Contradicted, "stale successes that were journalled and not believed"),
+                (EntryKind::Expired, "claims whose holder was declared dead"),
+                (EntryKind::Contradicted, "stale successes that were journalled and not believed"),
             ] {
                 let seen = entries.iter().filter(|entry| entry.event == event).count();
                 report.count(figure, seen as u64);
             }
         }
-        for found in hapax.list(&[], 10_000_000).await? {
+        for found in hapax.effects().list(&[], 10_000_000).await? {
             let entry = newest.get(&found.name.key);
             let folds = entry.is_some_and(|entry| {
                 entry.state == found.effect.state.name() && entry.attempt == found.effect.attempt

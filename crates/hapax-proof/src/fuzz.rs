@@ -188,7 +188,7 @@ pub fn journal_entries(cases: u64, seed: u64, report: &mut Report) {
 }
 
 fn entry(dice: &mut SmallRng) -> Entry {
-    use hapax_core::journal::Event;
+    use hapax_core::journal::EntryKind;
     use hapax_core::{attempt::AttemptId, effect::StateName, name::Namespace, time::Timestamp};
     let words = ["", "default", "a b", "é"];
     let text = |dice: &mut SmallRng| words[dice.random_range(0..4)].to_owned();
@@ -197,7 +197,7 @@ fn entry(dice: &mut SmallRng) -> Entry {
         at: Timestamp(dice.random()),
         namespace: Namespace::new(["default", "a", "b.c"][dice.random_range(0..3)]).expect("plain"),
         key: Key::from_bytes(dice.random()),
-        event: Event::ALL[dice.random_range(0..Event::ALL.len())],
+        event: EntryKind::ALL[dice.random_range(0..EntryKind::ALL.len())],
         state: StateName::ALL[dice.random_range(0..StateName::ALL.len())],
         attempt: AttemptId::from_bytes(dice.random()),
         generation: dice.random(),

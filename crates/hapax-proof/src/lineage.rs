@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hapax::outbox::{Acks, Delivery, Outbox, RecordFilter, Sink};
+use hapax::outbox::{Acks, Delivery, OutboxConfig, RecordFilter, Sink};
 use hapax::{Hapax, Safety};
 use hapax_pipeline::projector::{self, Projector};
 use hapax_pipeline::{Fold, Moment, Pipeline, WorkError, WorkResult};
@@ -91,8 +91,8 @@ pub fn lineage(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
     };
     let result = blocking(async {
         let hapax = open(&ledger, &signing_key).await?;
-        let outbox = Outbox::new().sink("nowhere", Nowhere)?;
-        hapax.configure(&outbox.route(projector::EVENT, "*", &["nowhere"])?).await?;
+        let outbox = OutboxConfig::new().sink("nowhere", Nowhere)?;
+        hapax.outbox().configure(&outbox.route(projector::EVENT, "*", &["nowhere"])?).await?;
         for time in 0..times {
             for at in 1..=MOST {
                 operate(&hapax, &format!("v{time}.{at}"), at.is_multiple_of(3)).await?;
@@ -147,12 +147,13 @@ fn kill(ledger: &str, signing_key: &Path, at: u64) -> Option<String> {
 /// Expects the emitted moments to be those of the journal: each once, in its order.
 async fn compare(hapax: &Hapax, place: &str, report: &mut Report) -> Result<(), WorkError> {
     let filter = RecordFilter { limit: ALL, ..RecordFilter::default() };
-    let mut records: Vec<_> = hapax.records(filter).await?.into_iter().map(|f| f.record).collect();
+    let mut records: Vec<_> =
+        hapax.outbox().records(filter).await?.into_iter().map(|f| f.record).collect();
     records.sort_by_key(|record| record.seq);
     let emitted: Vec<Moment> = records.iter().filter_map(projector::moment).collect();
     let (mut fold, mut from, mut expected) = (Fold::default(), 0, Vec::new());
     loop {
-        let page = hapax.sealed(from, 1_000).await?;
+        let page = hapax.journal().sealed(from, 1_000).await?;
         expected.extend(page.entries.iter().filter_map(|(_, entry)| fold.push(entry)));
         from = page.next;
         if page.next == page.size {

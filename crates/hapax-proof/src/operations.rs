@@ -441,10 +441,10 @@ impl Field {
         };
         report.expect(names_holder, || format!("{dataset}: a waiting caller got: {other:?}"));
         let stuck = [StateName::Indeterminate, StateName::Partial];
-        let shown = self.operator.hapax.list(&stuck, 1_000).await?;
+        let shown = self.operator.hapax.effects().list(&stuck, 1_000).await?;
         let shown = shown.iter().any(|found| found.name.key == key);
         report.expect(shown, || format!("{dataset}: it is not among what is stuck"));
-        let doctor = self.operator.hapax.doctor().await?;
+        let doctor = self.operator.hapax.maintenance().doctor().await?;
         let named =
             |text: &str| text.starts_with(&key.to_string()) && text.contains("it holds lock_");
         let named = doctor.findings.iter().any(|finding| named(&finding.what));
@@ -455,12 +455,13 @@ impl Field {
     /// An operator looks at the target, and resolves the effect by it.
     async fn decide(&self, key: Key, happened: bool) -> Result<Judged, WorkError> {
         let hapax = &self.operator.hapax;
-        let effect = hapax.show(key).await?.ok_or_else(|| WorkError::not_done("no record"))?;
+        let effect =
+            hapax.effects().show(key).await?.ok_or_else(|| WorkError::not_done("no record"))?;
         let resolution = match happened {
             true => Resolution::Happened(Outcome::from("done")),
             false => Resolution::DidNotHappen,
         };
-        Ok(hapax.resolve(key, effect.seen(), resolution, "ann", "looked").await?)
+        Ok(hapax.effects().resolve(key, effect.seen(), resolution, "ann", "looked").await?)
     }
 }
 
@@ -500,7 +501,7 @@ pub fn operations(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
         let hapax = &field.operator.hapax;
         let sealed = async {
             while hapax.pass().await?.sealed > 0 {}
-            hapax.verify(hapax.verifier()?, |_, _| ()).await
+            hapax.journal().verify(hapax.journal().verifier()?, |_, _| ()).await
         };
         match sealed.await {
             Ok(verified) => {

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hapax::outbox::{Acks, Delivery, Event, Order, Outbox, Payload, Redrive, Retryability, Sink};
+use hapax::outbox::{
+    Acks, Delivery, Event, Order, OutboxConfig, Payload, Redrive, Retryability, Sink,
+};
 use hapax::tokio_postgres::NoTls;
 use hapax::{Claim, Failure, Hapax};
 use hapax_testkit::Postgres;
@@ -97,8 +99,9 @@ impl Sink for Nowhere {
     async fn send(&self, _: &[Delivery], _: &Acks) {}
 }
 
-fn routed_to(sink: impl Sink) -> Outbox {
-    let outbox = Outbox::new().sink("judge", sink).and_then(|o| o.route("*", "*", &["judge"]));
+fn routed_to(sink: impl Sink) -> OutboxConfig {
+    let outbox =
+        OutboxConfig::new().sink("judge", sink).and_then(|o| o.route("*", "*", &["judge"]));
     outbox.expect("a name")
 }
 
@@ -123,7 +126,7 @@ async fn deliver(hapax: &Hapax, port: u16, orders: &Orders) -> Result<(), String
     let dispatcher = loop {
         tries += 1;
         let judge = Judge::connect(port).await.map_err(|error| error.to_string())?;
-        match hapax.dispatch(routed_to(judge)).await {
+        match hapax.outbox().dispatch(routed_to(judge)).await {
             Ok(dispatcher) => break dispatcher,
             // Many writers of a file may keep the dispatcher waiting for too long.
             Err(_) if tries < 5 => {}
@@ -314,7 +317,7 @@ pub fn outbox(
     blocking(async {
         let builder = Hapax::builder().background(false).signing_key(signing_key);
         let hapax = builder.open(&field.ledger).await.expect("a ledger");
-        hapax.configure(&routed_to(Nowhere)).await.expect("routes");
+        hapax.outbox().configure(&routed_to(Nowhere)).await.expect("routes");
         hapax.close().await.expect("closed");
     });
     let mut dice = SmallRng::seed_from_u64(seed);
@@ -362,7 +365,7 @@ async fn drained(ledger: &str, signing_key: PathBuf) -> Result<u64, String> {
     let hapax = builder.open(ledger).await.expect("a ledger");
     let (mut redriven, deadline) = (0, Instant::now() + LONG);
     loop {
-        let stats = hapax.outbox_stats().await.expect("a read");
+        let stats = hapax.outbox().stats().await.expect("a read");
         let waiting = stats.iter().map(|sink| sink.pending + sink.failed).sum::<u64>();
         if waiting == 0 {
             return Ok(redriven);
@@ -371,7 +374,7 @@ async fn drained(ledger: &str, signing_key: PathBuf) -> Result<u64, String> {
             return Err(format!("{stats:?}"));
         }
         let again = Redrive { may_duplicate: true, limit: 10_000, ..Redrive::default() };
-        redriven += hapax.redrive(again).await.expect("redriven") as u64;
+        redriven += hapax.outbox().redrive(again).await.expect("redriven") as u64;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

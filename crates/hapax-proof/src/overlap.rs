@@ -158,7 +158,7 @@ pub fn overlap(postgres: Option<&Postgres>, times: u64, report: &mut Report) {
         };
         let parted = Dataset { shards: 1_024, ..Dataset::default() };
         let declared = blocking(async {
-            open(&ledger, &signing_key).await?.declare(SHARED, Some(parted)).await
+            open(&ledger, &signing_key).await?.datasets().declare(SHARED, Some(parted)).await
         });
         report.expect(declared.is_ok(), || format!("{declared:?}"));
         let judge = Sink::start(&directory.path().join("judge"));

@@ -60,7 +60,7 @@ impl Report {
     /// Records a violation unless this holds.
     pub fn expect(&mut self, holds: bool, violation: impl FnOnce() -> String) {
         if !holds {
-            self.violation(what());
+            self.violation(violation());
         }
     }
 

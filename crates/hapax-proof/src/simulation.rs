@@ -433,12 +433,12 @@ impl World {
 
     /// An operator resets the effect, if it has succeeded.
     async fn reset(&self, hapax: Hapax, kind: Kind) {
-        let Ok(Some(effect)) = hapax.show(kind.key()).await else { return };
+        let Ok(Some(effect)) = hapax.effects().show(kind.key()).await else { return };
         if !matches!(effect.state, State::Succeeded(_)) {
             return;
         }
         let id = self.log.begin_reset(kind);
-        match hapax.reset(kind.key(), effect.seen(), "operator", "again").await {
+        match hapax.effects().reset(kind.key(), effect.seen(), "operator", "again").await {
             Ok(Judged::Decided(_)) => self.log.end_reset(id),
             Ok(_) => self.log.void(id),
             Err(_) => {}

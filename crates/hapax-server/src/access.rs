@@ -174,7 +174,7 @@ impl Tokens {
             return Ok(tokens.clone());
         }
         let begun = Instant::now();
-        let tokens = hapax.tokens().await.map_err(|error| Problem::of(&error))?;
+        let tokens = hapax.tokens().list().await.map_err(|error| Problem::of(&error))?;
         let tokens: HashMap<_, _> = tokens.into_iter().map(|token| (token.id, token)).collect();
         let tokens = Arc::new(tokens);
         *known = Some((begun, tokens.clone()));

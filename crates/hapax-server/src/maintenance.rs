@@ -67,7 +67,7 @@ impl Maintenance {
     }
 
     async fn run_due(&mut self, server: &Server) -> Result<Pass, Error> {
-        let now = server.hapax.wall().await?;
+        let now = server.hapax.maintenance().wall().await?;
         let (mut all_begun, mut escalations) = (0, 0);
         for namespace in self.namespaces(server).await? {
             let items = self.items.on(server.hapax.in_namespace(namespace.clone()));
@@ -148,7 +148,7 @@ impl Maintenance {
     /// The namespaces that this pass looks at.
     async fn namespaces(&mut self, server: &Server) -> Result<Vec<Namespace>, Error> {
         if self.looked.is_none_or(|looked| looked.elapsed() >= ALL) {
-            let all = server.hapax.namespaces().await?;
+            let all = server.hapax.maintenance().namespaces().await?;
             self.looked = Some(Instant::now());
             return Ok(all);
         }
@@ -180,7 +180,7 @@ mod tests {
     use std::sync::Arc;
 
     use hapax::Hapax;
-    use hapax::outbox::{Acks, Delivery, Outbox, RecordFilter, Sink};
+    use hapax::outbox::{Acks, Delivery, OutboxConfig, RecordFilter, Sink};
     use hapax_items::Version;
 
     use super::*;
@@ -247,15 +247,15 @@ mod tests {
         let (server, items) = server(&hapax);
         items.publish("w", "throw new Error('no');", "ada").await.expect("published");
         assert!(items.drive("w", None).await.is_err());
-        let outbox = Outbox::new().sink("people", Silent).expect("a sink");
+        let outbox = OutboxConfig::new().sink("people", Silent).expect("a sink");
         let outbox = outbox.route("item-*", "*", &["people"]).expect("a route");
-        hapax.configure(&outbox).await.expect("set up");
+        hapax.outbox().configure(&outbox).await.expect("set up");
         for items in [items.clone(), items] {
             let mut maintenance = Maintenance::new(Chore::RunDue, items);
             for _ in 0..2 {
                 maintenance.pass(&server).await.expect("looked");
                 let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
-                assert_eq!(hapax.records(filter).await.expect("records").len(), 1);
+                assert_eq!(hapax.outbox().records(filter).await.expect("records").len(), 1);
             }
         }
     }

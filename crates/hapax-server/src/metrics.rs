@@ -141,7 +141,7 @@ pub(crate) async fn show(State(server): State<Arc<Server>>, request: Request) ->
         let detail = "this concerns every namespace, and the token is good in one";
         return Problem::new(StatusCode::FORBIDDEN, &FORBIDDEN, detail).into_response();
     }
-    let stats = match server.hapax.outbox_stats().await {
+    let stats = match server.hapax.outbox().stats().await {
         Ok(stats) => stats,
         Err(error) => return Problem::of(&error).into_response(),
     };

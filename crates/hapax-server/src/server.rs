@@ -286,7 +286,7 @@ pub(crate) async fn readiness(hapax: &Hapax, stopping: bool) -> Response {
         let refused = Problem::new(StatusCode::SERVICE_UNAVAILABLE, &STOPPING, detail);
         return refused.into_response();
     }
-    match hapax.turned_off().await {
+    match hapax.maintenance().turned_off().await {
         Ok(off) if off.is_empty() => Response::new("ready\n".into()),
         Ok(off) => {
             let detail = format!(

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
+use hapax::outbox::{Acks, Delivery, DeliveryRefusal, Record, Retryability, Sink};
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
@@ -100,7 +100,7 @@ impl Inner {
         }
     }
 
-    fn refusal(&self, error: &KafkaError) -> Refusal {
+    fn refusal(&self, error: &KafkaError) -> DeliveryRefusal {
         let code = error.rdkafka_error_code();
         if code == Some(RDKafkaErrorCode::Fatal) {
             // This producer cannot be used any more; the next event makes a new one.
@@ -112,7 +112,7 @@ impl Inner {
             }
             _ => Retryability::SinkDown,
         };
-        Refusal { reason: error.to_string(), retryability }
+        DeliveryRefusal { reason: error.to_string(), retryability }
     }
 }
 
@@ -121,8 +121,8 @@ impl Deliver for Inner {
         &self.lanes
     }
 
-    async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
-        let topic = self.topic.of(record).ok_or_else(|| Refusal {
+    async fn deliver(&self, record: &Record) -> Result<Arrival, DeliveryRefusal> {
+        let topic = self.topic.of(record).ok_or_else(|| DeliveryRefusal {
             reason: "the topic's name would be longer than 255 bytes".into(),
             retryability: Retryability::Never,
         })?;

@@ -11,7 +11,7 @@ use async_nats::connection::State;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::{Client, ConnectOptions, HeaderMap};
-use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
+use hapax::outbox::{Acks, Delivery, DeliveryRefusal, Record, Retryability, Sink};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::envelope;
@@ -115,15 +115,15 @@ impl Deliver for Inner {
         &self.lanes
     }
 
-    async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
-        let subject = self.subject.of(record).ok_or_else(|| Refusal {
+    async fn deliver(&self, record: &Record) -> Result<Arrival, DeliveryRefusal> {
+        let subject = self.subject.of(record).ok_or_else(|| DeliveryRefusal {
             reason: "the subject would be longer than 255 bytes".into(),
             retryability: Retryability::Never,
         })?;
         self.ready()
             .await
-            .map_err(|reason| Refusal { reason, retryability: Retryability::SinkDown })?;
-        let (_, stream) = self.link.get().ok_or_else(|| Refusal {
+            .map_err(|reason| DeliveryRefusal { reason, retryability: Retryability::SinkDown })?;
+        let (_, stream) = self.link.get().ok_or_else(|| DeliveryRefusal {
             reason: "not connected".into(),
             retryability: Retryability::SinkDown,
         })?;
@@ -148,11 +148,11 @@ impl Deliver for Inner {
     }
 }
 
-fn refusal(error: &PublishError) -> Refusal {
+fn refusal(error: &PublishError) -> DeliveryRefusal {
     let retryability = match error.kind() {
         PublishErrorKind::MaxPayloadExceeded => Retryability::Never,
         // No stream listens to the subject, the server is gone, or it has no room.
         _ => Retryability::SinkDown,
     };
-    Refusal { reason: error.to_string(), retryability }
+    DeliveryRefusal { reason: error.to_string(), retryability }
 }

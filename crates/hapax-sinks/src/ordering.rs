@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use hapax::outbox::{Acks, Delivery, Record, Refusal};
+use hapax::outbox::{Acks, Delivery, DeliveryRefusal, Record};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -26,7 +26,10 @@ pub(crate) trait Deliver: Send + Sync + 'static {
     /// Limits how many ordering keys are sent at once.
     fn lanes(&self) -> &Semaphore;
 
-    fn deliver(&self, record: &Record) -> impl Future<Output = Result<Arrival, Refusal>> + Send;
+    fn deliver(
+        &self,
+        record: &Record,
+    ) -> impl Future<Output = Result<Arrival, DeliveryRefusal>> + Send;
 }
 
 /// Delivers events, those of an ordering key in order. After a refusal nothing more of that
@@ -48,7 +51,7 @@ pub(crate) async fn by_ordering_key(to: &Arc<impl Deliver>, deliveries: &[Delive
                 match to.deliver(&record).await {
                     Ok(Arrival::New) => acks.delivered(nth),
                     Ok(Arrival::Known) => acks.duplicate(nth),
-                    Err(Refusal { reason, retryability }) => {
+                    Err(DeliveryRefusal { reason, retryability }) => {
                         return acks.refused(nth, reason, retryability);
                     }
                 }

@@ -13,7 +13,7 @@ use amqprs::BasicProperties;
 use amqprs::channel::{BasicPublishArguments, Channel, ConfirmSelectArguments};
 use amqprs::connection::{Connection, OpenConnectionArguments};
 use amqprs::tls::TlsAdaptor;
-use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
+use hapax::outbox::{Acks, Delivery, DeliveryRefusal, Record, Retryability, Sink};
 use percent_encoding::percent_decode_str;
 use tokio::sync::{Mutex, Semaphore};
 use url::Url;
@@ -171,8 +171,9 @@ impl Inner {
         Ok(Link { _connection: connection, channel, turn: Mutex::default(), confirms })
     }
 
-    async fn link(&self) -> Result<Arc<Link>, Refusal> {
-        let down = |reason: String| Refusal { reason, retryability: Retryability::SinkDown };
+    async fn link(&self) -> Result<Arc<Link>, DeliveryRefusal> {
+        let down =
+            |reason: String| DeliveryRefusal { reason, retryability: Retryability::SinkDown };
         let mut link = self.link.lock().await;
         if let Some(link) = link.as_ref().filter(|link| link.confirms.is_open()) {
             return Ok(link.clone());
@@ -190,8 +191,8 @@ impl Deliver for Inner {
         &self.lanes
     }
 
-    async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
-        let routing = self.routing.of(record).ok_or_else(|| Refusal {
+    async fn deliver(&self, record: &Record) -> Result<Arrival, DeliveryRefusal> {
+        let routing = self.routing.of(record).ok_or_else(|| DeliveryRefusal {
             reason: "the routing key would be longer than 255 bytes".into(),
             retryability: Retryability::Never,
         })?;
@@ -203,14 +204,19 @@ impl Deliver for Inner {
             Err(_) => {
                 let reason = format!("no confirmation within {:?}", self.settings.timeout);
                 link.confirms.close(reason.clone());
-                Err(Refusal { reason, retryability: Retryability::SinkDown })
+                Err(DeliveryRefusal { reason, retryability: Retryability::SinkDown })
             }
         }
     }
 }
 
 impl Link {
-    async fn publish(&self, exchange: &str, routing: &str, record: &Record) -> Result<(), Refusal> {
+    async fn publish(
+        &self,
+        exchange: &str,
+        routing: &str,
+        record: &Record,
+    ) -> Result<(), DeliveryRefusal> {
         let id = record.id.to_string();
         let mut properties = BasicProperties::default();
         properties

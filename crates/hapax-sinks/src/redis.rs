@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
+use hapax::outbox::{Acks, Delivery, DeliveryRefusal, Record, Retryability, Sink};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Script, ServerErrorKind};
 use tokio::sync::{Mutex, Semaphore};
@@ -100,8 +100,8 @@ impl Deliver for Inner {
         &self.lanes
     }
 
-    async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
-        let stream = self.stream.of(record).ok_or_else(|| Refusal {
+    async fn deliver(&self, record: &Record) -> Result<Arrival, DeliveryRefusal> {
+        let stream = self.stream.of(record).ok_or_else(|| DeliveryRefusal {
             reason: "the stream's name would be longer than 255 bytes".into(),
             retryability: Retryability::Never,
         })?;
@@ -126,14 +126,14 @@ impl Deliver for Inner {
     }
 }
 
-fn refusal(error: &RedisError) -> Refusal {
+fn refusal(error: &RedisError) -> DeliveryRefusal {
     let retryability = match error.kind() {
         // The script ran, and a command in it was refused, for example because the key is not a
         // stream.
         ErrorKind::Server(ServerErrorKind::ResponseError) => Retryability::Perhaps,
         _ => Retryability::SinkDown,
     };
-    Refusal { reason: error.to_string(), retryability }
+    DeliveryRefusal { reason: error.to_string(), retryability }
 }
 
 /// Warns if the server acknowledges before its disk does: a crash loses acknowledged events.

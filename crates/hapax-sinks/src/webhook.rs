@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use hapax::outbox::{Acks, Delivery, Record, Refusal, Retryability, Sink};
+use hapax::outbox::{Acks, Delivery, DeliveryRefusal, Record, Retryability, Sink};
 use http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::sync::Semaphore;
@@ -139,8 +139,8 @@ impl Deliver for Inner {
         &self.lanes
     }
 
-    async fn deliver(&self, record: &Record) -> Result<Arrival, Refusal> {
-        let never = |reason| Refusal { reason, retryability: Retryability::Never };
+    async fn deliver(&self, record: &Record) -> Result<Arrival, DeliveryRefusal> {
+        let never = |reason| DeliveryRefusal { reason, retryability: Retryability::Never };
         let Some(body) = self.form.write(record).map_err(never)? else { return Ok(Arrival::New) };
         let unsendable = |error| never(format!("the request cannot be made: {error}"));
         let id = record.id.to_string();
@@ -155,7 +155,8 @@ impl Deliver for Inner {
         let answer = self.client.send(request, self.timeout, ANSWER).await.map_err(unanswered)?;
         judge(&answer)?;
         let accepted = (self.accepts)(&answer.body.unwrap_or_default());
-        accepted.map_err(|reason| Refusal { reason, retryability: Retryability::Perhaps })?;
+        accepted
+            .map_err(|reason| DeliveryRefusal { reason, retryability: Retryability::Perhaps })?;
         Ok(Arrival::New)
     }
 }
@@ -184,12 +185,12 @@ where
     request.body(Full::from(body))
 }
 
-fn unanswered(why: Unanswered) -> Refusal {
-    Refusal { reason: why.to_string(), retryability: Retryability::SinkDown }
+fn unanswered(why: Unanswered) -> DeliveryRefusal {
+    DeliveryRefusal { reason: why.to_string(), retryability: Retryability::SinkDown }
 }
 
 /// Decides whether an answer accepts an event, and if not, when a retry may help.
-fn judge(answer: &Answer) -> Result<(), Refusal> {
+fn judge(answer: &Answer) -> Result<(), DeliveryRefusal> {
     let status = answer.status;
     let later = retry_after(&answer.headers).map(|ms| Retryability::After { ms });
     if status.is_success() {
@@ -209,5 +210,5 @@ fn judge(answer: &Answer) -> Result<(), Refusal> {
         true => format!("answered {status}; redirects are not followed"),
         false => format!("answered {status}"),
     };
-    Err(Refusal { reason, retryability })
+    Err(DeliveryRefusal { reason, retryability })
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hapax::outbox::{
-    Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings, Status, Trace,
+    Event, OutboxConfig, Payload, Policy, RecordFilter, Sink, SinkSettings, Status, Trace,
 };
 use hapax::{Backoff, Failure, Hapax, Key};
 use hapax_sinks::webhook::{Secret, Webhook, WebhookError, WebhookSettings, verify};
@@ -107,9 +107,9 @@ async fn deliver(sink: impl Sink, events: u8) -> Vec<(Status, u32, Option<String
     let backoff = Backoff { base_ms: 1, cap_ms: 5, attempts: u32::MAX };
     let policy = Policy { backoff, ..Policy::default() };
     let settings = SinkSettings { policy, ..SinkSettings::default() };
-    let outbox = Outbox::new().sink_with("hook", sink, settings).expect("a name");
+    let outbox = OutboxConfig::new().sink_with("hook", sink, settings).expect("a name");
     let outbox = outbox.route("*", "*", &["hook"]).expect("a name");
-    let dispatcher = hapax.dispatch(outbox).await.expect("a dispatcher");
+    let dispatcher = hapax.outbox().dispatch(outbox).await.expect("a dispatcher");
     for n in 0..events {
         let run = hapax.effect(Key::from_bytes([n; 32])).run(|claim| async move {
             let payload = Payload::parse(format!("{{\"n\":{n}}}").as_bytes())?;
@@ -121,7 +121,7 @@ async fn deliver(sink: impl Sink, events: u8) -> Vec<(Status, u32, Option<String
     }
     tokio::time::timeout(LONG, dispatcher.idle()).await.expect("it comes to rest");
     let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
-    let mut found = hapax.records(filter).await.expect("a read");
+    let mut found = hapax.outbox().records(filter).await.expect("a read");
     found.reverse();
     let one = |found: &hapax::outbox::RecordStatus| {
         let delivery = &found.deliveries[0];
@@ -198,8 +198,8 @@ async fn private_addresses_are_refused_unless_allowed() {
     let named = format!("http://localhost:{}/", receiver.port);
     let hook = Webhook::new(&named, guarded()).expect("judged when it is looked up");
     let hapax = Hapax::builder().in_memory();
-    let outbox = Outbox::new().sink("hook", hook).and_then(|o| o.route("*", "*", &["hook"]));
-    let dispatcher = hapax.dispatch(outbox.expect("a name")).await.expect("a dispatcher");
+    let outbox = OutboxConfig::new().sink("hook", hook).and_then(|o| o.route("*", "*", &["hook"]));
+    let dispatcher = hapax.outbox().dispatch(outbox.expect("a name")).await.expect("a dispatcher");
     let run = hapax.effect(Key::from_bytes([1; 32])).run(|claim| async move {
         claim.emit(Event::new("counted", "flow", Payload::parse(b"{}")?))?;
         Ok::<_, Failure>("told")
@@ -208,7 +208,7 @@ async fn private_addresses_are_refused_unless_allowed() {
     let look = async {
         loop {
             let filter = RecordFilter { limit: 1, ..RecordFilter::default() };
-            let found = hapax.records(filter).await.expect("a read");
+            let found = hapax.outbox().records(filter).await.expect("a read");
             if let Some(error) = &found[0].deliveries[0].error {
                 return error.clone();
             }

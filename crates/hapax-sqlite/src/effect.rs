@@ -5,7 +5,9 @@ use hapax_core::effect::{Effect, StateName};
 use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_core::time::{LeaseInstant, Now, Timestamp};
-use hapax_store::{EffectTxn, EffectView, Filter, Found, JournalTxn, JournalView, StoreError};
+use hapax_store::{
+    EffectRecord, EffectTxn, EffectView, Filter, JournalTxn, JournalView, StoreError,
+};
 use rusqlite::{Connection, OptionalExtension as _, Params, Row, params};
 
 use crate::error::{OrStoreError, decoded};
@@ -27,7 +29,7 @@ impl EffectView for SqliteTxn<'_> {
         names.iter().map(|name| self.cache.effect(name)).collect()
     }
 
-    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError> {
+    fn list(&mut self, filter: &Filter) -> Result<Vec<EffectRecord>, StoreError> {
         let namespace = match &filter.namespace {
             None => None,
             Some(namespace) => match self.namespace(namespace)? {
@@ -39,7 +41,7 @@ impl EffectView for SqliteTxn<'_> {
         rows.into_iter()
             .map(|row| {
                 let namespace = self.namespace_name(row.namespace)?;
-                Ok(Found { name: Name { namespace, key: row.key }, effect: row.effect })
+                Ok(EffectRecord { name: Name { namespace, key: row.key }, effect: row.effect })
             })
             .collect()
     }

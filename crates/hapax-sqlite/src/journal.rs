@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hapax_core::attempt::AttemptId;
-use hapax_core::journal::{Entry, Event};
+use hapax_core::journal::{Entry, EntryKind};
 use hapax_core::key::Key;
 use hapax_core::merkle::Hash;
 use hapax_core::name::{Name, Namespace};
@@ -78,7 +78,7 @@ impl JournalTxn for SqliteTxn<'_> {
         let loaded = self.cache.command_row(&name).map(|row| (row.number, row.entry));
         append(self.cache.statements(), id, loaded.and_then(|(_, newest)| newest), entry)?;
         self.cache.appended(entry);
-        if let (Event::Contradicted, Some((number, _))) = (entry.event, loaded) {
+        if let (EntryKind::Contradicted, Some((number, _))) = (entry.event, loaded) {
             // The record stays as it is; only its history has one more entry.
             self.cache.drop_running(&name);
             self.db
@@ -267,7 +267,7 @@ fn read(row: &Row<'_>, names: &HashMap<i64, Namespace>) -> rusqlite::Result<Entr
             rusqlite::Error::FromSqlConversionFailure(2, Type::Integer, error)
         })?,
         key: Key::from_bytes(row.get(3)?),
-        event: decoded(row, 4, "journal event", Event::from_code)?,
+        event: decoded(row, 4, "journal event", EntryKind::from_code)?,
         state: state_name(row, 5)?,
         attempt: AttemptId::from_bytes(row.get(6)?),
         generation: row.get(7)?,

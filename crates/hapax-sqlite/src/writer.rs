@@ -165,7 +165,8 @@ impl Writer {
         result
     }
 
-    /// The work from BEGIN to the end of COMMIT.
+    /// The work from BEGIN to the end of COMMIT. Commands join the batch meanwhile: callers that were
+    /// just answered come back while the first of them are served.
     fn transact(
         &mut self,
         batch: &mut Vec<Job>,
@@ -173,29 +174,6 @@ impl Writer {
         arrivals: &Arrivals<'_>,
     ) -> Result<(), Undone> {
         pass(Point::SqliteBegin)?;
-        self.carry_out(batch, guard, arrivals)?;
-        self.cache.move_keys(&self.db)?;
-        self.log.make_room();
-        if planted(Bug::AnswerBeforeCommit) {
-            batch.iter_mut().for_each(|job| _ = job.reply());
-        }
-        pass(Point::SqliteCommit)?;
-        execute(&self.db, "COMMIT")?;
-        self.cache.committed();
-        if let Err(error) = pass(Point::SqliteCommitted) {
-            refuse_all(batch, &error);
-        }
-        Ok(())
-    }
-
-    /// Carries out the batch, and the commands that join it meanwhile: callers that were just
-    /// answered come back while the first of them are served.
-    fn carry_out(
-        &mut self,
-        batch: &mut Vec<Job>,
-        guard: Guard,
-        arrivals: &Arrivals<'_>,
-    ) -> Result<(), Undone> {
         let db = &self.db;
         self.cache.refresh(db)?;
         if self.cache.file_was_replaced() {
@@ -222,6 +200,18 @@ impl Writer {
             if since.elapsed() < OPEN {
                 batch.extend(arrivals.next(done, expected));
             }
+        }
+        drop(txn);
+        self.cache.move_keys(db)?;
+        self.log.make_room();
+        if planted(Bug::AnswerBeforeCommit) {
+            batch.iter_mut().for_each(|job| _ = job.reply());
+        }
+        pass(Point::SqliteCommit)?;
+        execute(db, "COMMIT")?;
+        self.cache.committed();
+        if let Err(error) = pass(Point::SqliteCommitted) {
+            refuse_all(batch, &error);
         }
         Ok(())
     }

@@ -44,7 +44,7 @@ use hapax_core::effect::{
     Verdict,
 };
 use hapax_core::fingerprint::Fingerprint;
-use hapax_core::journal::{Entry, Event};
+use hapax_core::journal::{Entry, EntryKind};
 use hapax_core::key::Key;
 use hapax_core::lease::LeaseId;
 use hapax_core::lock::LockKey;
@@ -239,7 +239,8 @@ impl<'a> Bench<'a> {
     /// The fence that an attempt was granted with last, which is the number of its entry.
     fn fence(&self, key: u8, attempt: AttemptId) -> Fence {
         let entries = self.entries(key);
-        let granted = |entry: &&Entry| entry.event == Event::Granted && entry.attempt == attempt;
+        let granted =
+            |entry: &&Entry| entry.event == EntryKind::Granted && entry.attempt == attempt;
         Fence(entries.iter().rev().find(granted).map_or(0, |entry| entry.id))
     }
 
@@ -296,7 +297,7 @@ impl<'a> Bench<'a> {
         self.view(move |view| view.entries(Some(&name(key)), 0, 1000))
     }
 
-    fn journal(&self, key: u8) -> Vec<(Event, StateName)> {
+    fn journal(&self, key: u8) -> Vec<(EntryKind, StateName)> {
         self.entries(key).into_iter().map(|entry| (entry.event, entry.state)).collect()
     }
 

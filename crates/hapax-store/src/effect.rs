@@ -35,7 +35,7 @@ pub trait EffectView {
 
     /// The effects that a filter selects. For a large outcome a store may return only the digest
     /// and the size.
-    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError>;
+    fn list(&mut self, filter: &Filter) -> Result<Vec<EffectRecord>, StoreError>;
 
     /// How many effects there are in each state.
     fn census(&mut self) -> Result<Vec<(StateName, u64)>, StoreError>;
@@ -79,7 +79,7 @@ pub struct Filter {
 
 /// An effect and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct EffectRecord {
     /// Its name.
     pub name: Name,
     /// The record.

@@ -42,8 +42,8 @@ use crate::waiters::Waiters;
 /// let billing = hapax.in_namespace(Namespace::new("billing")?);
 /// let key = Key::derive("invoice.v1", &[("order", b"42")])?;
 /// billing.effect(key).run(|_| async { Ok::<_, Failure>("invoice 7") }).await?;
-/// assert!(billing.show(key).await?.is_some());
-/// assert!(hapax.show(key).await?.is_none());
+/// assert!(billing.effects().show(key).await?.is_some());
+/// assert!(hapax.effects().show(key).await?.is_none());
 ///
 /// let pass = hapax.pass().await?;
 /// assert_eq!(pass.sealed, 2);
@@ -372,9 +372,14 @@ impl Hapax {
         Self { inner: self.inner.clone(), namespace }
     }
 
+    /// The namespace this handle sees.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     /// Begins to describe an effect.
     pub fn effect(&self, key: Key) -> EffectBuilder {
-        EffectBuilder::new(self.clone(), Name { namespace: self.namespace.clone(), key })
+        EffectBuilder::new(self.clone(), self.name(key))
     }
 
     /// The counters of this process since it opened the ledger, over all namespaces.
@@ -410,6 +415,16 @@ impl Hapax {
             passes::seal(&*self.inner.store, signer).await?;
         }
         Ok(())
+    }
+
+    /// Sends a command and waits for its answer.
+    pub(crate) async fn call<R: Request>(&self, command: R) -> Result<R::Answer, Error> {
+        Ok(call(&*self.inner.store, command).await?)
+    }
+
+    /// The name of an effect of this namespace.
+    pub(crate) fn name(&self, key: Key) -> Name {
+        Name { namespace: self.namespace.clone(), key }
     }
 }
 

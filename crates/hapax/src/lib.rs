@@ -1,7 +1,6 @@
-//! hapax makes effects happen once.
-//!
-//! An effect is a thing that must happen at most once: a charge, an e-mail, a dataset that is
-//! written, an extraction that costs a dollar. Give it a key, and run it through the ledger:
+//! Software retries, crashes and restarts, and then things happen twice or not at all: a dataset is
+//! written twice, an e-mail is sent again, an extraction is paid for twice. hapax makes effects happen
+//! once. Give an effect a key, and run it through the ledger:
 //!
 //! ```
 //! use hapax::{Failure, Hapax, Key};
@@ -33,6 +32,35 @@
 //! The guarantee: *at most one recorded effect per key; at most one executed effect where
 //! the target is transactional, or honours the key or the fence; otherwise the outcome is
 //! called unknown and shown to someone. Never silently twice, never silently lost.*
+//!
+//! # Where things are
+//!
+//! [`Hapax`] is a ledger that is open in this process; it is cheap to clone. [`Hapax::effect`] runs an
+//! effect. Inside your own transaction, [`EffectBuilder::once_in`] runs it, and [`Claim::settle_in`]
+//! settles it. Everything else is under a noun:
+//!
+//! | handle | what it is for |
+//! |---|---|
+//! | [`hapax.effects()`](Hapax::effects) | shows and lists effects; records a person's decision about one; rolls back |
+//! | [`hapax.journal()`](Hapax::journal) | the record of every transition: entries, histories, signed heads, proofs |
+//! | [`hapax.outbox()`](Hapax::outbox) | events: sinks and routes, records, deliveries, dead letters, followers |
+//! | [`hapax.datasets()`](Hapax::datasets) | declares datasets, and the rules that hold for them |
+//! | [`hapax.epochs()`](Hapax::epochs) | the epoch that a domain is in, and the transition to the next |
+//! | [`hapax.parts()`](Hapax::parts) | effects that belong to a whole, and the data kept with them |
+//! | [`hapax.results()`](Hapax::results) | the result index, ontologies, and what the result cache holds |
+//! | [`hapax.tokens()`](Hapax::tokens) | lets clients in where a ledger is served, and out again |
+//! | [`hapax.remote()`](Hapax::remote) | leases, claims and reports for clients that perform effects elsewhere |
+//! | [`hapax.maintenance()`](Hapax::maintenance) | the doctor, repairs, leases, namespaces, the store's clock |
+//!
+//! [`inbox`] is for the receivers of events. It needs no ledger, only a table.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | none | the ledger in one SQLite file, and a store in memory for tests |
+//! | `postgres` | the ledger in a PostgreSQL database, shared by many nodes: [`Hapax::open`] takes its URL |
+//! | `sqlx` | your own transactions in that database, where they are sqlx's; includes `postgres` |
 
 mod abandoned;
 mod budget;
@@ -41,7 +69,9 @@ mod claim;
 mod counters;
 mod dataset;
 mod deadline;
+mod doctor;
 mod effect;
+mod effects;
 #[doc(hidden)]
 pub mod election;
 mod emit;
@@ -52,7 +82,9 @@ mod flight;
 mod handler;
 mod holder;
 pub mod inbox;
-mod ledger;
+mod journal;
+mod maintenance;
+mod notice;
 mod once;
 pub mod outbox;
 pub mod part;
@@ -77,12 +109,18 @@ mod waiters;
 pub use budget::Budget;
 pub use claim::Claim;
 pub use counters::Counts;
+pub use dataset::Datasets;
+pub use doctor::{Doctor, DoctorFinding, Severity};
 pub use effect::{Done, EffectBuilder, How, LookupRequest, OnLock};
+pub use effects::Effects;
 pub use engine::{Builder, Hapax};
+pub use epoch::Epochs;
 pub use error::{Error, Failure};
-pub use ledger::{Doctor, Finding as DoctorFinding, Sealed, Severity};
+pub use journal::{Journal, Sealed};
+pub use maintenance::Maintenance;
 pub use passes::Pass;
 pub use redactor::Redactor;
+pub use token::Tokens;
 
 pub use hapax_core::attempt::{AttemptId, Fence};
 pub use hapax_core::checkpoint::Verifier;
@@ -94,7 +132,7 @@ pub use hapax_core::effect::{
 };
 pub use hapax_core::epoch::{Bound, Domain, DomainError, Mismatch, Transition};
 pub use hapax_core::fingerprint::Fingerprint;
-pub use hapax_core::journal::{Entry, Event};
+pub use hapax_core::journal::{Entry, EntryKind};
 pub use hapax_core::key::{Key, KeyError};
 pub use hapax_core::lease::Lease;
 pub use hapax_core::lock::LockKey;
@@ -107,4 +145,4 @@ pub use hapax_core::{canonical, checkpoint, document, guard, json, key, merkle};
 #[cfg(feature = "postgres")]
 pub use hapax_postgres::tokio_postgres;
 pub use hapax_store::journal::{Damage, Proof, Verified};
-pub use hapax_store::{Filter, Found, Limits, MemoryStore, Step, Store, StoreError};
+pub use hapax_store::{EffectRecord, Filter, Limits, MemoryStore, Step, Store, StoreError};

@@ -1,19 +1,30 @@
 //! Effects that belong together.
 
+use hapax_core::key::Key;
 pub use hapax_core::part::{Part, PartFilter, PartRecord};
 use hapax_store::read;
 
 use crate::engine::Hapax;
 use crate::error::Error;
-use hapax_core::key::Key;
-use hapax_core::name::Name;
 
-/// # Effects that belong together
+/// The effects of one namespace that are parts of a whole. Made by [`Hapax::parts`].
+#[derive(Clone, Copy)]
+pub struct Parts<'a> {
+    hapax: &'a Hapax,
+}
+
 impl Hapax {
+    /// The effects that belong together, and the data kept with them.
+    pub fn parts(&self) -> Parts<'_> {
+        Parts { hapax: self }
+    }
+}
+
+impl Parts<'_> {
     /// The whole that an effect is a part of, and the data kept with it.
-    pub async fn part(&self, key: Key) -> Result<Option<Part>, Error> {
-        let name = Name { namespace: self.namespace.clone(), key };
-        Ok(read(&*self.inner.store, move |view| view.part(&name)).await?)
+    pub async fn show(self, key: Key) -> Result<Option<Part>, Error> {
+        let name = self.hapax.name(key);
+        Ok(read(&*self.hapax.inner.store, move |view| view.part(&name)).await?)
     }
 
     /// Parts, each with its effect.
@@ -32,13 +43,13 @@ impl Hapax {
     ///
     /// let sought =
     ///     PartFilter { whole: Some(whole), kind: "charge".into(), limit: 10, ..PartFilter::default() };
-    /// let found = hapax.parts(sought).await?;
+    /// let found = hapax.parts().search(sought).await?;
     /// assert_eq!((found[0].name.key, &found[0].part.body[..]), (charge, &b"EUR 10.00"[..]));
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn parts(&self, sought: PartFilter) -> Result<Vec<PartRecord>, Error> {
-        let namespace = self.namespace.clone();
-        Ok(read(&*self.inner.store, move |view| view.parts(&namespace, &sought)).await?)
+    pub async fn search(self, sought: PartFilter) -> Result<Vec<PartRecord>, Error> {
+        let namespace = self.hapax.namespace.clone();
+        Ok(read(&*self.hapax.inner.store, move |view| view.parts(&namespace, &sought)).await?)
     }
 }

@@ -162,7 +162,7 @@ impl Remote<'_> {
 
     /// The leases of this namespace that are in force and held by clients.
     pub async fn leases(&self) -> Result<Vec<Lease>, Error> {
-        let (prefix, mut leases) = (self.prefix(), self.hapax.leases().await?);
+        let (prefix, mut leases) = (self.prefix(), self.hapax.maintenance().leases().await?);
         leases.retain_mut(|lease| match lease.holder.strip_prefix(&prefix) {
             Some(holder) if holder != ANCHOR => {
                 lease.holder = holder.to_owned();
@@ -218,7 +218,7 @@ impl Remote<'_> {
     pub async fn attach(&self, key: Key, wait: Duration) -> Result<Option<Effect>, Error> {
         let (name, deadline) = (self.name(key), Deadline::until(Instant::now() + wait));
         loop {
-            let effect = self.hapax.show(key).await?;
+            let effect = self.hapax.effects().show(key).await?;
             let running = effect.as_ref().filter(|e| e.state.name() == StateName::Running);
             let (Some(running), Some(left)) = (running, deadline.left()) else { return Ok(effect) };
             self.hapax.inner.waiting.moved(&name, running.attempt, left).await;
@@ -279,7 +279,7 @@ impl Remote<'_> {
             let holder = lease.holder.strip_prefix(REMOTE);
             holder.is_some_and(|rest| rest.split_once('/').is_some_and(|(_, name)| name == ANCHOR))
         };
-        for lease in self.hapax.leases().await?.iter().filter(|lease| anchor(lease)) {
+        for lease in self.hapax.maintenance().leases().await?.iter().filter(|lease| anchor(lease)) {
             let asked_ms = self.hapax.inner.cache.now_ms();
             if self.lease(renewal(lease.id)).await?.is_some() {
                 let mut anchors = self.anchors();

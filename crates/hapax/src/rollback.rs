@@ -11,6 +11,7 @@ use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_store::{StoreError, call, command, read};
 
+use crate::effects::Effects;
 use crate::engine::Hapax;
 use crate::error::{Error, Failure};
 use crate::redactor::Redactor;
@@ -52,8 +53,8 @@ impl Hapax {
     /// });
     /// assert!(export.await.is_err());
     ///
-    /// let attempt = hapax.show(key).await?.ok_or("no record")?.attempt;
-    /// assert!(hapax.roll_back(key, attempt).await?);
+    /// let attempt = hapax.effects().show(key).await?.ok_or("no record")?.attempt;
+    /// assert!(hapax.effects().roll_back(key, attempt).await?);
     /// # Ok(())
     /// # }
     /// ```
@@ -67,27 +68,29 @@ impl Hapax {
             self.inner.rollbacks.0.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         handlers.insert(step.into(), handler);
     }
+}
 
+impl Effects<'_> {
     /// Rolls back the partial effect of an attempt, now. `false` if the attempt registered no
     /// steps, or this process has no handler for one of them.
-    pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
-        undo(self, &Name { namespace: self.namespace.clone(), key }, attempt, None).await
+    pub async fn roll_back(self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
+        undo(self.hapax, &self.hapax.name(key), attempt, None).await
     }
 
     /// The same, with the reason of a failed rollback reworded.
     pub async fn roll_back_worded(
-        &self,
+        self,
         key: Key,
         attempt: AttemptId,
         wording: &Arc<dyn Redactor>,
     ) -> Result<bool, Error> {
-        undo(self, &Name { namespace: self.namespace.clone(), key }, attempt, Some(wording)).await
+        undo(self.hapax, &self.hapax.name(key), attempt, Some(wording)).await
     }
 
     /// Whether to stop undoing the steps of an attempt: one of them failed this often, or its own
     /// outcome is partial or unknown.
     pub async fn gives_up_undoing(
-        &self,
+        self,
         key: Key,
         attempt: AttemptId,
         tries: u32,

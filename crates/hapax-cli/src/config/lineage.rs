@@ -3,7 +3,7 @@
 use data_encoding::BASE64;
 use hapax::canonical::canonical;
 use hapax::json::Json;
-use hapax::outbox::{Outbox, Record, SinkSettings};
+use hapax::outbox::{OutboxConfig, Record, SinkSettings};
 use hapax_pipeline::catalog::Catalog;
 use hapax_pipeline::lineage::{cypher, openlineage};
 use hapax_pipeline::projector::moment;
@@ -19,11 +19,11 @@ use super::{Config, Kind};
 impl Config {
     pub(super) fn add_lineage(
         &self,
-        outbox: Outbox,
+        outbox: OutboxConfig,
         name: &str,
         kind: &Kind,
         settings: SinkSettings,
-    ) -> Result<Outbox, String> {
+    ) -> Result<OutboxConfig, String> {
         let added = match kind {
             Kind::Openlineage { url: Some(url), path: None, token, allow_private } => {
                 let bearer =

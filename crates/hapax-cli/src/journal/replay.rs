@@ -114,7 +114,7 @@ async fn ask(hapax: &Hapax, found: &Replayed) -> Result<Vec<String>, Failed> {
     let mut reviews = Vec::new();
     for divergence in found.divergences.iter().filter(|divergence| divergence.what == "output") {
         let mut fold = Fold::default();
-        let history = hapax.history(divergence.key, usize::MAX >> 1).await?;
+        let history = hapax.journal().history(divergence.key, usize::MAX >> 1).await?;
         let Some(moment) = history.iter().filter_map(|entry| fold.push(entry)).last() else {
             continue;
         };

@@ -20,7 +20,7 @@ pub(super) async fn list(global: &Global, args: &RollBacks) -> Result<Exit, Fail
     let hapax = hapax.in_namespace(output::namespace(global)?);
     let (mut fold, mut after, mut rows) = (Fold::default(), 0, Vec::new());
     loop {
-        let page = hapax.journal(after, PAGE).await?;
+        let page = hapax.journal().entries(after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after = last.id;
         for moment in page.iter().filter_map(|entry| fold.push(entry)) {
@@ -30,7 +30,7 @@ pub(super) async fn list(global: &Global, args: &RollBacks) -> Result<Exit, Fail
             if !done || !wanted || run.namespace != *hapax.namespace() {
                 continue;
             }
-            let steps = hapax.steps(run.key, run.attempt).await?;
+            let steps = hapax.effects().steps(run.key, run.attempt).await?;
             if steps.is_empty() {
                 continue;
             }
@@ -76,7 +76,8 @@ fn text(payload: &[u8]) -> String {
 pub(super) async fn main(global: &Global, args: &RollBack) -> Result<Exit, Failed> {
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
-    let entry = hapax.journal(args.pointer.saturating_sub(1), 1).await?.into_iter().next();
+    let entry =
+        hapax.journal().entries(args.pointer.saturating_sub(1), 1).await?.into_iter().next();
     let ours =
         |entry: &hapax::Entry| entry.id == args.pointer && entry.namespace == *hapax.namespace();
     let Some(entry) = entry.filter(ours) else {
@@ -85,13 +86,13 @@ pub(super) async fn main(global: &Global, args: &RollBack) -> Result<Exit, Faile
     };
     let (key, attempt) = (entry.key, entry.attempt);
     // The steps of an earlier attempt would undo the work of a later one.
-    if hapax.show(key).await?.is_none_or(|effect| effect.attempt != attempt) {
+    if hapax.effects().show(key).await?.is_none_or(|effect| effect.attempt != attempt) {
         let message =
             format!("entry {} is of an attempt that is over; another came after it", entry.id);
         return Err(Failed::new(Exit::Conflict, message).next("See: hapax journal roll-backs"));
     }
     if let Some(expected) = &args.checksum {
-        let (_, actual) = bundle(&hapax.steps(key, attempt).await?);
+        let (_, actual) = bundle(&hapax.effects().steps(key, attempt).await?);
         if actual != *expected {
             let message = format!("the steps of entry {} have checksum {actual}", entry.id);
             return Err(Failed::new(Exit::Conflict, message).next("See: hapax journal roll-backs"));

@@ -52,7 +52,7 @@ pub(crate) async fn main(global: &Global, args: &Dispatch) -> Result<Exit, Faile
         .holder(format!("hapax outbox dispatch, process {}", std::process::id()))
         .open(&global.db)
         .await?;
-    let dispatcher = hapax.dispatch(outbox).await?;
+    let dispatcher = hapax.outbox().dispatch(outbox).await?;
     let stop_signal = stop::requested()?;
     if !args.until_idle {
         eprintln!("hapax: delivering; stop with Ctrl-C");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hapax::{Event, Filter, Hapax, Key, StateName};
+use hapax::{EntryKind, Filter, Hapax, Key, StateName};
 use hapax_control::{ControlPlane, Epochs, Error, Registry, Request, SendError};
 use hapax_testkit::Postgres;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ const STEP: &str = "connector.migration_step.v1";
 
 async fn keys(hapax: &Hapax, state: StateName) -> BTreeSet<Key> {
     let filter = Filter { states: vec![state], limit: 5_000, ..Filter::default() };
-    let found = hapax.search(filter).await.expect("a list");
+    let found = hapax.effects().search(filter).await.expect("a list");
     // Not the transition itself, which is recorded like any other effect.
     let ours = found.iter().filter(|found| found.effect.bound.is_some());
     ours.map(|found| found.name.key).collect()
@@ -84,8 +84,9 @@ async fn an_epoch_ends_under_a_thousand_requests_on_four_nodes() {
     let tenth = NODES * REQUESTS / 10;
     assert!(refused >= tenth && answered >= tenth, "{answered} answered, {refused} refused");
     for key in voided {
-        let history = nodes[0].history(key, 10).await.expect("a history");
-        let entry = history.iter().find(|entry| entry.event == Event::Expired).expect("an entry");
+        let history = nodes[0].journal().history(key, 10).await.expect("a history");
+        let entry =
+            history.iter().find(|entry| entry.event == EntryKind::Expired).expect("an entry");
         let note = entry.note.as_deref().unwrap_or_default();
         assert_eq!(note, "epoch 0 of connector is over: the leader was replaced");
     }
@@ -103,7 +104,7 @@ async fn an_epoch_that_ends_between_two_tries_ends_the_request() {
             sent.fetch_add(1, Ordering::SeqCst);
             let hapax = hapax.clone();
             async move {
-                hapax.advance_epoch(&connector(), (0, 1), "ann", "new leader").await?;
+                hapax.epochs().advance(&connector(), (0, 1), "ann", "new leader").await?;
                 Err::<(), _>(SendError::not_done("the peer is away"))
             }
         })

@@ -73,7 +73,7 @@ async fn each_decision_is_logged_once_and_no_payload_ever() {
     receiver.receive(&request(secret), |_| async { Ok("done") }).await.expect("an answer");
     receiver.receive(&request(b"hunter2!"), |_| async { Ok("no") }).await.expect_err("a conflict");
     assert_eq!(codes(), ["IDP-005", "IDP-002", "IDP-003"]);
-    hapax.advance_epoch(&connector(), (0, 1), "ann", "new leader").await.expect("an epoch");
+    hapax.epochs().advance(&connector(), (0, 1), "ann", "new leader").await.expect("an epoch");
     receiver.receive(&request(secret), |_| async { Ok("no") }).await.expect_err("an old key");
     plane.dispatch_in(0, PROBE, secret, send).await.expect_err("an old key");
     assert_eq!(codes(), ["IDP-004", "IDP-001", "IDP-004"]);

@@ -49,7 +49,7 @@ mod cases {
     pub(super) async fn inv_idp_canonical_key(hapax: Hapax) {
         let (plane, peer) =
             (ControlPlane::new(hapax.clone(), Registry::standard()), Peer::new(hapax.clone()));
-        hapax.advance_epoch(&connector(), (0, 7), "ann", "begin").await.expect("an epoch");
+        hapax.epochs().advance(&connector(), (0, 7), "ann", "begin").await.expect("an epoch");
         let names = ["connector.rollout_notify.v1", "connector.migration_step.v1", FENCING, PROBE];
         for name in names {
             let done = plane.dispatch(name, b"payload", |request| peer.clone().ask(request)).await;
@@ -91,7 +91,7 @@ mod cases {
         let look = |_: Request| {
             let ledger = ledger.clone();
             async move {
-                let found = ledger.show(seen).await?.map(|effect| effect.state.name());
+                let found = ledger.effects().show(seen).await?.map(|effect| effect.state.name());
                 assert_eq!(found, Some(StateName::Running));
                 Ok::<_, SendError>("seen")
             }
@@ -109,7 +109,7 @@ mod cases {
         let send = || plane.dispatch_in(0, PROBE, b"{}", |request| peer.clone().ask(request));
         send().await.expect("an answer");
         assert_eq!(send().await.expect("an answer").how, How::Replayed);
-        hapax.advance_epoch(&connector(), (0, 1), "ann", "new leader").await.expect("an epoch");
+        hapax.epochs().advance(&connector(), (0, 1), "ann", "new leader").await.expect("an epoch");
         let error = send().await.expect_err("an old key");
         assert_eq!(error.code(), "ERR_EPOCH_MISMATCH");
         assert!(matches!(error, Error::Epoch(m) if (m.bound, m.current) == (0, 1)));
@@ -153,7 +153,7 @@ mod cases {
             let error = refused.expect_err("a key that was not derived");
             assert_eq!(error.code(), "ERR_KEY_DERIVATION_FAILED", "{request:?}");
         }
-        assert_eq!(hapax.last_entry().await.expect("a journal"), 0);
+        assert_eq!(hapax.journal().last_entry().await.expect("a journal"), 0);
     }
 
     /// Proves C-3, C-9, C-10: INV-IDP-CONFLICT-HARD.

@@ -60,7 +60,7 @@ async fn a_fail_fast_request_is_sent_once_whatever_happens() {
         assert_eq!(times, [0]);
         assert!(matches!(error, Error::Ledger(hapax::Error::Blocked(_))), "{error:?}");
     }
-    let stuck = hapax.list(&[StateName::Indeterminate], 10).await.expect("a list");
+    let stuck = hapax.effects().list(&[StateName::Indeterminate], 10).await.expect("a list");
     assert_eq!(stuck.len(), 2);
 }
 
@@ -147,7 +147,7 @@ async fn requests_of_a_dead_node_are_released_or_escalated() {
     assert_eq!(done.body(), Some(&b"alive"[..]));
     super::until("a caller learns of the other", || async {
         hapax.pass().await.expect("a pass");
-        let stuck = hapax.list(&[StateName::Indeterminate], 10).await.expect("a list");
+        let stuck = hapax.effects().list(&[StateName::Indeterminate], 10).await.expect("a list");
         stuck.iter().any(|found| found.name.key == fencing)
     })
     .await;

@@ -4,7 +4,7 @@
 //! arrivals. Elsewhere it counts when the settling time has passed on one clock, from the moment at
 //! which the holder could last have sent.
 
-use super::{Change, Effect, Event, Fenced, Judged, State, failed, judged};
+use super::{Change, Effect, EntryKind, Fenced, Judged, State, failed, judged};
 use crate::attempt::{AttemptId, Fence};
 use crate::outcome::{Cause, Outcome, bounded};
 use crate::planted::{Bug, planted};
@@ -48,7 +48,7 @@ pub fn reconcile(
             let since = now.lease;
             let state = State::Unknown { reason: reason.clone(), since, tries: *tries };
             let not_before = counts_from(effect.safety, since);
-            let change = Change { effect: effect.moved(now, state), event: Event::Reconciled };
+            let change = Change { effect: effect.moved(now, state), event: EntryKind::Reconciled };
             return (Judged::Undecided { not_before }, Some(change));
         }
         Finding::NotFound => match counts_from(effect.safety, *since) {
@@ -67,11 +67,11 @@ pub fn reconcile(
         },
         Finding::CannotTell(_) => {
             let state = State::Unknown { reason: reason.clone(), since: *since, tries: tries + 1 };
-            let change = Change { effect: effect.moved(now, state), event: Event::Reconciled };
+            let change = Change { effect: effect.moved(now, state), event: EntryKind::Reconciled };
             return (Judged::Undecided { not_before: None }, Some(change));
         }
     };
-    judged(now, effect, state, Event::Reconciled)
+    judged(now, effect, state, EntryKind::Reconciled)
 }
 
 /// When "not found" begins to mean "did not happen".

@@ -88,8 +88,8 @@ impl Ledger {
 impl Ledger {
     /// The key of the result that first requested a chunk, chunk by chunk.
     async fn first_requested_by(&self) -> Vec<String> {
-        let entries = self.node().await.journal(0, 10_000).await.expect("the journal");
-        let grants = entries.into_iter().filter(|entry| entry.event == hapax::Event::Granted);
+        let entries = self.node().await.journal().entries(0, 10_000).await.expect("the journal");
+        let grants = entries.into_iter().filter(|entry| entry.event == hapax::EntryKind::Granted);
         let notes = grants.filter_map(|grant| {
             let note = serde_json::from_str::<serde_json::Value>(grant.note.as_deref()?);
             note.ok().filter(|note| note["kind"] == "extraction.part.v1")

@@ -82,7 +82,7 @@ mod cases {
         assert_eq!(keys[..of], vec![first.key.to_string(); of]);
         assert!(keys.len() > of, "{keys:?}");
         assert!(keys[of..].iter().all(|key| *key == second.key.to_string()), "{keys:?}");
-        let entries = ledger.node().await.journal(0, 10_000).await.expect("the journal");
+        let entries = ledger.node().await.journal().entries(0, 10_000).await.expect("the journal");
         let mut notes = entries.iter().filter_map(|entry| entry.note.as_deref());
         assert!(notes.all(|note| !note.contains("Danube")), "no text is in the journal");
     }

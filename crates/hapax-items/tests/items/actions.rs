@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use expect_test::expect;
 use hapax::json::Json;
-use hapax::outbox::{Acks, Delivery, Outbox, RecordFilter, Sink};
+use hapax::outbox::{Acks, Delivery, OutboxConfig, RecordFilter, Sink};
 use hapax::{AttemptId, Finding, Hapax, Outcome};
 use hapax_items::{
     Action, Class, Error, Escalation, Explained, Item, ItemState, Items, MutationState,
@@ -163,13 +163,13 @@ async fn a_result_that_was_too_large_to_keep_is_told_by_a_person() {
     assert!(items.escalations(None, 10).await.unwrap().is_empty());
     assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
     assert_eq!(world.done().len(), 1, "not sent again");
-    let record = items.hapax().show(key).await.unwrap().unwrap();
+    let record = items.hapax().effects().show(key).await.unwrap().unwrap();
     assert_eq!(record.state, hapax::State::Succeeded(Outcome::from("7")));
     let mutation = items.mutations(key, 1).await.unwrap().remove(0);
     assert_eq!((mutation.state, mutation.attempts), (MutationState::Applied, 1));
     let result = mutation.result.as_ref().map(hapax::document::print);
     assert_eq!(result.as_deref(), Some("{\"nth\":7}"));
-    let journal = items.hapax().journal(0, 1_000).await.unwrap();
+    let journal = items.hapax().journal().entries(0, 1_000).await.unwrap();
     let decided = journal.iter().filter(|entry| {
         (entry.actor.as_deref(), entry.note.as_deref()) == (Some(PERSON.0), Some(PERSON.1))
     });
@@ -208,9 +208,10 @@ async fn a_person_gives_the_result_of_an_unknown_mutation() {
     items.act(key, judged, Action::Happened, Some(&result), PERSON).await.unwrap();
     assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
     assert_eq!(world.done().len(), 1, "not sent again");
-    let record = items.hapax().show(key).await.unwrap().unwrap();
+    let record = items.hapax().effects().show(key).await.unwrap().unwrap();
     assert_eq!(record.state, hapax::State::Succeeded(Outcome::from("7")));
-    let history = items.hapax().history(escalation.unknown[0].mutation.key, 100).await.unwrap();
+    let history =
+        items.hapax().journal().history(escalation.unknown[0].mutation.key, 100).await.unwrap();
     let by_person = history.iter().find(|entry| entry.actor.is_some()).unwrap();
     assert_eq!(
         (by_person.actor.as_deref(), by_person.note.as_deref()),
@@ -287,14 +288,14 @@ async fn a_decision_that_was_cut_off_is_asked_for_again() {
     let (items, escalation) = unknown(&world).await;
     let (hapax, key, judged) = (items.hapax(), escalation.key, escalation.judged);
     let (item, did_not) = (PERSON, hapax::Resolution::DidNotHappen);
-    let seen = hapax.seen(key, judged).await.unwrap();
-    hapax.resolve(key, seen, did_not, item.0, item.1).await.unwrap();
+    let seen = hapax.effects().seen(key, judged).await.unwrap();
+    hapax.effects().resolve(key, seen, did_not, item.0, item.1).await.unwrap();
     assert_eq!(items.reconcile().await.unwrap().escalated, 1);
     let again = until_escalated(&items).await;
     assert_eq!(again.unknown[0].mutation.key, escalation.unknown[0].mutation.key);
 
-    let seen = hapax.seen(key, again.judged).await.unwrap();
-    hapax.reset(key, seen, item.0, item.1).await.unwrap();
+    let seen = hapax.effects().seen(key, again.judged).await.unwrap();
+    hapax.effects().reset(key, seen, item.0, item.1).await.unwrap();
     assert_eq!(items.reconcile().await.unwrap().escalated, 0);
     assert_eq!(items.drive("letters", None).await.unwrap().items, 1);
     let item = items.show("letters", "a").await.unwrap();
@@ -307,13 +308,13 @@ async fn an_escalation_is_told_through_the_outbox() {
     let world = World::opaque();
     let hapax = Hapax::builder().in_memory();
     let items = items_on(hapax.clone(), &world);
-    let outbox = Outbox::new().sink("people", Deaf).unwrap();
-    hapax.configure(&outbox.route("item-*", "*", &["people"]).unwrap()).await.unwrap();
+    let outbox = OutboxConfig::new().sink("people", Deaf).unwrap();
+    hapax.outbox().configure(&outbox.route("item-*", "*", &["people"]).unwrap()).await.unwrap();
     world.next([Next::Fail(Class::Permission)]);
     failed(drive(&items, ONE).await);
     failed(drive(&items, ONE).await);
     let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
-    let records = hapax.records(filter).await.unwrap();
+    let records = hapax.outbox().records(filter).await.unwrap();
     assert_eq!(records.len(), 1, "once");
     let event = &records[0].record.event;
     assert_eq!((event.name.as_str(), event.dataset.as_str()), (NEEDS_ATTENTION, "letters"));
@@ -324,13 +325,13 @@ async fn an_escalation_is_told_through_the_outbox() {
 /// How many events about escalations there are.
 async fn count_events(hapax: &Hapax) -> usize {
     let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
-    hapax.records(filter).await.expect("records").len()
+    hapax.outbox().records(filter).await.expect("records").len()
 }
 
 async fn listen(hapax: &Hapax) {
-    let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+    let outbox = OutboxConfig::new().sink("people", Deaf).expect("a sink");
     let outbox = outbox.route("item-*", "*", &["people"]).expect("a route");
-    hapax.configure(&outbox).await.expect("set up");
+    hapax.outbox().configure(&outbox).await.expect("set up");
 }
 
 /// Sends one letter.

@@ -28,7 +28,7 @@ async fn a_missed_retry_is_made_by_a_node_that_is_alive() {
     world.next([Next::Fail(Class::Transient)]);
     // It fails, and no process drives it on.
     assert_eq!(failed(items.run("letters", Some("first")).await.map(|ran| ran.items)).1, "retry");
-    let now = items.hapax().wall().await.unwrap();
+    let now = items.hapax().maintenance().wall().await.unwrap();
     assert_eq!(items.due(now).await.unwrap(), [], "the decision is given time");
     let later = now.plus_ms(60_000);
     assert_eq!(items.due(later).await.unwrap(), due("first"));
@@ -47,7 +47,7 @@ async fn a_run_goes_on_when_what_it_stopped_at_is_found_out() {
     world.next([Next::HappenAnd(Class::Indeterminate)]);
     let ended = items.drive("letters", Some("first")).await.map(|ran| ran.items);
     assert_eq!(failed(ended).1, "reconcile");
-    let later = items.hapax().wall().await.unwrap().plus_ms(60_000);
+    let later = items.hapax().maintenance().wall().await.unwrap().plus_ms(60_000);
     assert_eq!(items.due(later).await.unwrap(), []);
     let item = items.show("letters", "a").await.unwrap();
     let lost = items.mutations(item.key, 1).await.unwrap().remove(0);
@@ -81,7 +81,7 @@ async fn a_run_whose_process_is_gone_is_taken_up() {
         }
     });
     running.await.unwrap();
-    let now = hapax.wall().await.unwrap();
+    let now = hapax.maintenance().wall().await.unwrap();
     assert_eq!(items.due(now).await.unwrap(), due("first"), "this process cannot know it");
     assert_eq!(items.tick(now).await.unwrap(), 0, "another node is at it");
     at_work.abort();

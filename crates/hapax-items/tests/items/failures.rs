@@ -138,7 +138,7 @@ async fn the_background_looks_to_its_limit_and_then_asks_a_person() {
     let mut pauses = Vec::new();
     let last = loop {
         let mutation = items.mutations(item.key, 1).await.unwrap().remove(0);
-        let changed = items.hapax().show(mutation.key).await.unwrap().unwrap().updated;
+        let changed = items.hapax().effects().show(mutation.key).await.unwrap().unwrap().updated;
         let pause_ms = (2_000 << pauses.len()).min(120_000);
         let early = items.reconcile_by(changed.plus_ms(pause_ms - 1)).await.unwrap();
         assert_eq!(early, Reconciled { waiting: 1, ..Reconciled::default() }, "{pauses:?}");
@@ -159,7 +159,7 @@ async fn the_background_looks_to_its_limit_and_then_asks_a_person() {
     let escalation = items.escalations(None, 10).await.unwrap().remove(0);
     assert!(escalation.reason.contains("could not tell 8 times"), "{}", escalation.reason);
     assert_eq!(escalation.unknown.len(), 1);
-    let later = items.hapax().wall().await.unwrap().plus_ms(3_600_000);
+    let later = items.hapax().maintenance().wall().await.unwrap().plus_ms(3_600_000);
     let after = items.reconcile_by(later).await.unwrap();
     assert_eq!(after, Reconciled::default(), "a person has been asked, once");
     assert_eq!((world.looks(), world.done().len()), (8, 1));

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use hapax::Hapax;
 use hapax::document::Object;
 use hapax::json::Json;
-use hapax::outbox::{Acks, Delivery, Outbox, RecordFilter, Sink};
+use hapax::outbox::{Acks, Delivery, OutboxConfig, RecordFilter, Sink};
 use hapax_items::{
     Action, Budget, Class, Difference, Error, Item, ItemState, Items, MAINTAINER, Maintainer,
     PLANNER, Run, Script, Settings, Version, VersionStatus,
@@ -66,9 +66,9 @@ async fn newest(items: &Items) -> Script {
 
 /// The same items, with a sink for their events.
 async fn listened(items: Items) -> Items {
-    let outbox = Outbox::new().sink("people", Deaf).expect("a sink");
+    let outbox = OutboxConfig::new().sink("people", Deaf).expect("a sink");
     let routed = outbox.route("item-*", "*", &["people"]).expect("a route");
-    items.hapax().configure(&routed).await.expect("configured");
+    items.hapax().outbox().configure(&routed).await.expect("configured");
     items
 }
 
@@ -81,7 +81,7 @@ impl Sink for Deaf {
 /// The payloads of the events in the outbox.
 async fn events(items: &Items) -> Vec<String> {
     let filter = RecordFilter { limit: 100, ..RecordFilter::default() };
-    let records = items.hapax().records(filter).await.expect("records");
+    let records = items.hapax().outbox().records(filter).await.expect("records");
     records.iter().map(|entry| entry.record.event.payload.as_str().to_owned()).collect()
 }
 
@@ -438,7 +438,7 @@ async fn the_cost_of_repairs_is_added_up_within_a_period() {
     let other = other.on(items.hapax().clone());
     let made = newest(&items).await.made;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-    while items.hapax().wall().await.unwrap() <= made.plus_ms(1) {
+    while items.hapax().maintenance().wall().await.unwrap() <= made.plus_ms(1) {
         assert!(std::time::Instant::now() < deadline, "the clock goes on");
         tokio::task::yield_now().await;
     }

@@ -152,7 +152,7 @@ async fn a_retry_goes_on_where_the_run_before_stopped() {
     assert!(again.is_ok(), "{again:?}");
     let item = items.show("letters", "a").await.unwrap();
     assert_eq!(item.state, ItemState::Done);
-    let record = items.hapax().show(item.key).await.unwrap().unwrap();
+    let record = items.hapax().effects().show(item.key).await.unwrap().unwrap();
     let hapax::State::Succeeded(outcome) = record.state else { panic!("{record:?}") };
     assert_eq!(outcome.body(), Some(&b"[1,2,3]"[..]), "the first answer was replayed");
     let mutations = items.mutations(item.key, 1).await.unwrap();

@@ -61,12 +61,12 @@ async fn replays(breach: &str, request: Operation) -> (replay::Replayed, Vec<Ent
     done(transactional(pipeline.operation(request)), &count).await.expect("done");
     hapax.pass().await.expect("sealed");
     let now = Dataset { input_contract: Some(CONTRACT.into()), ..masked() };
-    hapax.declare("sites", Some(now)).await.expect("declared");
+    hapax.datasets().declare("sites", Some(now)).await.expect("declared");
     let sandbox = directory.path().join("sandbox");
     let scope = Scope { files, ..Scope::default() };
     let again = |_, _| async { Ok(()) };
     let found = replay::execute(&hapax, &scope, "dry-run", &sandbox, again).await;
-    (found.expect("a replay"), hapax.journal(0, 1_000).await.expect("a journal"))
+    (found.expect("a replay"), hapax.journal().entries(0, 1_000).await.expect("a journal"))
 }
 
 /// Proves P-14: an operation that named a place in its key, before its dataset was masked, is not
@@ -122,10 +122,15 @@ mod cases {
     use super::*;
 
     async fn partial(ledger: &Ledger, key: hapax::Key) {
-        let effect = ledger.hapax.show(key).await.expect("a read").expect("one");
+        let effect = ledger.hapax.effects().show(key).await.expect("a read").expect("one");
         assert_eq!(effect.state.name(), StateName::Partial);
         let skip = hapax::Resolution::Skip;
-        ledger.hapax.resolve(key, effect.seen(), skip, "ann", "seen").await.expect("decided");
+        ledger
+            .hapax
+            .effects()
+            .resolve(key, effect.seen(), skip, "ann", "seen")
+            .await
+            .expect("decided");
     }
 
     /// Proves P-14: a breach names members without places, to the caller, in the journal, and in
@@ -235,7 +240,7 @@ mod cases {
             partial(&ledger, request().key().expect("a key")).await;
         }
         // The declaration of the dataset is the operator's own.
-        ledger.hapax.declare(PLACE, None).await.expect("dropped");
+        ledger.hapax.datasets().declare(PLACE, None).await.expect("dropped");
         let moments = ledger.moments().await;
         let moments: Vec<String> = moments.iter().map(|moment| print(&moment.document())).collect();
         assert!(

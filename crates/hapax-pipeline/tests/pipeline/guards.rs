@@ -26,6 +26,7 @@ on_both! {
 async fn a_retry_fills_nothing_in() {
     let hapax = Hapax::builder().in_memory();
     hapax
+        .datasets()
         .declare("dug", Some(Dataset { masked: Some(5), ..Dataset::default() }))
         .await
         .expect("declared");
@@ -114,9 +115,9 @@ mod cases {
             (noted("refused: care"), noted("refused: contract"), noted("refused: check")),
             (1, 3, 1)
         );
-        let outbox = hapax::outbox::Outbox::new();
+        let outbox = hapax::outbox::OutboxConfig::new();
         let guards = hapax::guard::Guards { registered: true, ..Default::default() };
-        ledger.hapax.configure(&outbox.guards(guards)).await.expect("configured");
+        ledger.hapax.outbox().configure(&outbox.guards(guards)).await.expect("configured");
         let unknown = ledger.pipeline();
         let exact = || Some("dug at 38.512347, -97.321234".to_owned());
         let request = Operation { justification: exact(), ..operation("nobody's", 1) };
@@ -193,10 +194,11 @@ mod cases {
         let lost_run =
             hapax.effect(lost).run(|_| async { Err::<(), _>(Failure::ambiguous("lost")) });
         lost_run.await.expect_err("the outcome is unknown");
-        let attempt = hapax.show(lost).await.expect("a read").expect("a record").attempt;
+        let attempt = hapax.effects().show(lost).await.expect("a read").expect("a record").attempt;
         let decided = review::decide(&pipeline, lost, attempt, true, ("ann", "yes")).await;
         assert!(matches!(decided, Err(Error::Invalid(_))), "no review: {decided:?}");
-        let state = hapax.show(lost).await.expect("a read").expect("a record").state.name();
+        let state =
+            hapax.effects().show(lost).await.expect("a read").expect("a record").state.name();
         assert_eq!(state, hapax::StateName::Indeterminate, "and so not decided");
         assert!(matches!(decide(question, true).await, hapax::Judged::Decided(_)));
         assert!(matches!(decide(question, false).await, hapax::Judged::Fenced(_)));
@@ -350,7 +352,9 @@ mod cases {
         for refused in [run().await.map(drop), client().await.map(drop)] {
             assert!(matches!(&refused, Err(Error::Refused(Refusal::Review(_)))), "{refused:?}");
         }
-        let state = async || hapax.show(key).await.expect("a read").expect("a record").state.name();
+        let state = async || {
+            hapax.effects().show(key).await.expect("a read").expect("a record").state.name()
+        };
         assert_eq!((undone.get(), count.get(), state().await), (0, 1, StateName::Partial));
         let open = review::list(hapax, true, 10).await.expect("reviews").remove(0);
         review::decide(&pipeline, review, open.attempt, true, ("ben", "go on"))
@@ -407,8 +411,9 @@ mod cases {
         // Undoing it is not another refusal.
         ledger.hapax.on_rollback("drop rows", |_| async { Ok(()) });
         let key = operation("makes", 1).key().expect("a key");
-        let attempt = ledger.hapax.show(key).await.expect("a read").expect("a record").attempt;
-        assert!(ledger.hapax.roll_back(key, attempt).await.expect("rolled back"));
+        let attempt =
+            ledger.hapax.effects().show(key).await.expect("a read").expect("a record").attempt;
+        assert!(ledger.hapax.effects().roll_back(key, attempt).await.expect("rolled back"));
         // The guards refuse a remote client as well, and it cannot report a refusal itself.
         let client = |dataset: &str, id: u8| {
             let deadline = Some(std::time::Duration::from_secs(60));

@@ -19,9 +19,9 @@ on_both! {
 async fn an_operation_done_anew_emits_its_events_once() {
     let directory = tempfile::tempdir().expect("a directory");
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
-    let outbox = hapax::outbox::Outbox::new().sink("nowhere", projection::Nowhere);
+    let outbox = hapax::outbox::OutboxConfig::new().sink("nowhere", projection::Nowhere);
     let outbox = outbox.and_then(|outbox| outbox.route("*", "*", &["nowhere"]));
-    hapax.configure(&outbox.expect("as it should be")).await.expect("configured");
+    hapax.outbox().configure(&outbox.expect("as it should be")).await.expect("configured");
     let (pipeline, tries) = (Pipeline::new(hapax.clone()), Count::default());
     let mut db = hapax.connection().expect("a connection");
     let builder = transactional(pipeline.operation(operation("flow", 1)));
@@ -42,6 +42,7 @@ async fn an_operation_done_anew_emits_its_events_once() {
     run.await.expect("done");
     assert_eq!(tries.get(), 2);
     let records = hapax
+        .outbox()
         .records(hapax::outbox::RecordFilter { limit: 10, ..Default::default() })
         .await
         .expect("records");
@@ -56,6 +57,7 @@ async fn a_transaction_of_its_own_goes_past_no_check() {
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
     let output_contract = Some(r#"{"required":["rows"]}"#.to_owned());
     hapax
+        .datasets()
         .declare("flow", Some(Dataset { output_contract, ..Dataset::default() }))
         .await
         .expect("declared");
@@ -197,9 +199,9 @@ mod cases {
         half.run(|_| async { Err(WorkError::partial("half of it")) }).await.expect_err("partial");
         assert_eq!(status(4), ["partial"]);
         let key = operation("sites", 4).key().expect("a key");
-        let attempt = ledger.hapax.show(key).await.expect("a read").expect("one").attempt;
+        let attempt = ledger.hapax.effects().show(key).await.expect("a read").expect("one").attempt;
         let letting = (hapax::Resolution::Skip, ("ann", "left"));
-        let seen = ledger.hapax.seen(key, attempt).await.expect("a read");
+        let seen = ledger.hapax.effects().seen(key, attempt).await.expect("a read");
         pipeline.resolve(key, seen, letting.0, letting.1).await.expect("let go");
         assert_eq!(status(4), ["failure"]);
         let under_way = pipeline.operation(operation("sites", 5)).run(|_| async {
@@ -223,26 +225,38 @@ mod cases {
         let key = operation("d2", 2).key().expect("a key");
         let attempt = ledger
             .hapax
+            .effects()
             .show(key)
             .await
             .expect("as it should be")
             .expect("as it should be")
             .attempt;
         let skip = hapax::Resolution::Skip;
-        let seen = ledger.hapax.seen(key, attempt).await.expect("a read");
-        ledger.hapax.resolve(key, seen, skip, "ann", "never mind").await.expect("decided");
+        let seen = ledger.hapax.effects().seen(key, attempt).await.expect("a read");
+        ledger
+            .hapax
+            .effects()
+            .resolve(key, seen, skip, "ann", "never mind")
+            .await
+            .expect("decided");
         run(3, WorkError::ambiguous("timeout")).await;
         let key = operation("d3", 3).key().expect("a key");
         let attempt = ledger
             .hapax
+            .effects()
             .show(key)
             .await
             .expect("as it should be")
             .expect("as it should be")
             .attempt;
         let happened = hapax::Resolution::Happened("seen".into());
-        let seen = ledger.hapax.seen(key, attempt).await.expect("a read");
-        ledger.hapax.resolve(key, seen, happened, "ann", "looked").await.expect("decided");
+        let seen = ledger.hapax.effects().seen(key, attempt).await.expect("a read");
+        ledger
+            .hapax
+            .effects()
+            .resolve(key, seen, happened, "ann", "looked")
+            .await
+            .expect("decided");
         assert_eq!(
             ledger.run_changes().await,
             ["START", "FAIL", "START", "RUNNING", "ABORT", "START", "RUNNING", "COMPLETE"]
@@ -256,16 +270,16 @@ mod cases {
 
     /// Proves O-2 and P-7: the state, the product and the event are one transaction.
     pub(super) async fn work_settles_in_its_own_transaction(ledger: Arc<Ledger>) {
-        use hapax::outbox::{Acks, Delivery, Outbox, Sink};
+        use hapax::outbox::{Acks, Delivery, OutboxConfig, Sink};
         struct Nowhere;
         impl Sink for Nowhere {
             async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
                 (0..deliveries.len()).for_each(|nth| acks.delivered(nth));
             }
         }
-        let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
+        let outbox = OutboxConfig::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("*", "*", &["nowhere"]).expect("as it should be");
-        ledger.hapax.configure(&outbox).await.expect("configured");
+        ledger.hapax.outbox().configure(&outbox).await.expect("configured");
         let pipeline = ledger.pipeline();
         let agreed = || Some(r#"{"required":["rows"]}"#.to_owned());
         let flow =
@@ -339,6 +353,7 @@ mod cases {
         assert!(product.energy.is_some(), "{product:?}");
         let state = ledger
             .hapax
+            .effects()
             .show(operation("flow", 1).key().expect("a key"))
             .await
             .expect("as it should be");

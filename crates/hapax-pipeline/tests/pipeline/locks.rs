@@ -55,7 +55,7 @@ async fn crowd(ledger: &Ledger, dataset: impl Fn(usize) -> String, part: bool) -
 async fn a_lock_that_is_kept_is_counted_and_escalated() {
     let hapax = Hapax::builder().in_memory();
     let theirs = Dataset { on_lock: LockPolicy::Escalate, ..Dataset::default() };
-    hapax.declare("theirs", Some(theirs)).await.expect("declared");
+    hapax.datasets().declare("theirs", Some(theirs)).await.expect("declared");
     let pipeline = Pipeline::new(hapax);
     for dataset in ["flow", "theirs"] {
         let lost = pipeline.operation(operation(dataset, 1));
@@ -92,7 +92,7 @@ mod cases {
         assert!(crowd(&ledger, |_| "parts".into(), true).await > 1);
         let tribal = Dataset { sovereignty: Some(Sovereignty::Tribal), ..Dataset::default() };
         let refused = Dataset { shards: 4, ..tribal };
-        assert!(ledger.hapax.declare("theirs", Some(refused)).await.is_err());
+        assert!(ledger.hapax.datasets().declare("theirs", Some(refused)).await.is_err());
     }
 
     /// Proves P-5 and P-13: the dataset's policy decides what a held lock means, and each time is
@@ -210,7 +210,7 @@ mod cases {
         opaque.run(|_| async { Err(WorkError::ambiguous("timeout")) }).await.expect_err("unknown");
         let error = done(next(8), &count).await.expect_err("blocked");
         assert!(matches!(error, Error::Ledger(hapax::Error::Blocked(_))), "{error}");
-        let doctor = ledger.hapax.doctor().await.expect("a doctor");
+        let doctor = ledger.hapax.maintenance().doctor().await.expect("a doctor");
         assert!(doctor.findings.iter().any(|finding| finding.what.contains("it holds lock_")));
         assert_eq!(count.get(), 3);
     }

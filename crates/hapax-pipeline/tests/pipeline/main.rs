@@ -69,11 +69,11 @@ impl Ledger {
     }
 
     async fn declare(&self, name: &str, dataset: Dataset) {
-        self.hapax.declare(name, Some(dataset)).await.expect("declared");
+        self.hapax.datasets().declare(name, Some(dataset)).await.expect("declared");
     }
 
     async fn journal(&self) -> Vec<Entry> {
-        self.hapax.journal(0, 1_000_000).await.expect("a journal")
+        self.hapax.journal().entries(0, 1_000_000).await.expect("a journal")
     }
 
     async fn moments(&self) -> Vec<Moment> {

@@ -1,7 +1,7 @@
 //! Exact places of a sensitive dataset are nowhere in what is written.
 
 use hapax::json::Json;
-use hapax::outbox::{Acks, Delivery, Event, Outbox, Payload, Sink};
+use hapax::outbox::{Acks, Delivery, Event, OutboxConfig, Payload, Sink};
 use hapax_pipeline::lineage::stac;
 use hapax_pipeline::projector::Projector;
 use hapax_pipeline::replay::PRODUCER;
@@ -88,7 +88,8 @@ mod cases {
             });
             partial.await.expect_err("some of it");
             let key = request(nth).key().expect("a key");
-            let attempt = ledger.hapax.show(key).await.expect("a read").expect("one").attempt;
+            let attempt =
+                ledger.hapax.effects().show(key).await.expect("a read").expect("one").attempt;
             let ours = ledger.pipeline();
             let undoing = tokio::spawn(async move { ours.roll_back(key, attempt).await });
             let undone = undoing.await.map(|undone| undone.expect_err("it fails").to_string());
@@ -139,10 +140,10 @@ mod cases {
             ..Dataset::default()
         };
         let collector = Collector::default();
-        let outbox = Outbox::new().sink("shelf", collector.clone()).expect("as it should be");
+        let outbox = OutboxConfig::new().sink("shelf", collector.clone()).expect("as it should be");
         let outbox =
             outbox.route("*", "*", &["shelf"]).expect("as it should be").dataset("sites", sites);
-        let dispatcher = ledger.hapax.dispatch(outbox).await.expect("a dispatcher");
+        let dispatcher = ledger.hapax.outbox().dispatch(outbox).await.expect("a dispatcher");
         let pipeline = ledger.pipeline();
         let why = |nth| Operation {
             justification: Some("dug at 38.512347, -97.321234".into()),
@@ -200,6 +201,7 @@ mod cases {
         let key = why(4).key().expect("a key");
         let attempt = ledger
             .hapax
+            .effects()
             .show(key)
             .await
             .expect("as it should be")
@@ -207,6 +209,7 @@ mod cases {
             .attempt;
         ledger
             .hapax
+            .effects()
             .resolve(key, seen(&ledger, key, attempt).await, hapax::Resolution::Skip, "ann", "no")
             .await
             .expect("decided");
@@ -287,5 +290,5 @@ mod cases {
 
 /// The state that a person sees now.
 async fn seen(ledger: &Ledger, key: hapax::Key, attempt: hapax::AttemptId) -> hapax::Seen {
-    ledger.hapax.seen(key, attempt).await.expect("a read")
+    ledger.hapax.effects().seen(key, attempt).await.expect("a read")
 }

@@ -1,7 +1,7 @@
 //! Lineage events from the journal: all of them, in order, once.
 
 use hapax::json::Json;
-use hapax::outbox::{Acks, Delivery, Outbox, Record, RecordFilter, Sink};
+use hapax::outbox::{Acks, Delivery, OutboxConfig, Record, RecordFilter, Sink};
 use hapax_pipeline::projector::Projector;
 
 use super::*;
@@ -26,9 +26,9 @@ mod cases {
     /// Proves P-15 for lineage: events that a projector recorded before it crashed are counted when
     /// the next projector comes to them, under the name and the labels of the specification.
     pub(super) async fn what_is_told_again_is_counted(ledger: Arc<Ledger>) {
-        let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
+        let outbox = OutboxConfig::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
-        ledger.hapax.configure(&outbox).await.expect("configured");
+        ledger.hapax.outbox().configure(&outbox).await.expect("configured");
         let pipeline = ledger.pipeline();
         let builder = transactional(pipeline.operation(operation("flow", 1)));
         builder.run(|_| async { Ok(WorkResult::new("done")) }).await.expect("done");
@@ -51,9 +51,9 @@ mod cases {
     /// Proves P-11: an operation with a malformed field is refused. If one was recorded all the
     /// same, its events are withheld, and the events after them are recorded.
     pub(super) async fn what_cannot_be_told_stops_nobody(ledger: Arc<Ledger>) {
-        let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
+        let outbox = OutboxConfig::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
-        ledger.hapax.configure(&outbox).await.expect("configured");
+        ledger.hapax.outbox().configure(&outbox).await.expect("configured");
         let pipeline = ledger.pipeline();
         for version in ["v1\u{1}".to_owned(), "v".repeat(600)] {
             let odd = Operation { version, ..operation("flow", 1) };
@@ -80,9 +80,9 @@ mod cases {
     /// and among effects that are no operations: each moment is recorded once, and those of a
     /// dataset in their order.
     pub(super) async fn every_moment_is_told_once_and_in_order(ledger: Arc<Ledger>) {
-        let outbox = Outbox::new().sink("nowhere", Nowhere).expect("as it should be");
+        let outbox = OutboxConfig::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
-        ledger.hapax.configure(&outbox).await.expect("configured");
+        ledger.hapax.outbox().configure(&outbox).await.expect("configured");
         let elsewhere = hapax::Namespace::new("elsewhere").expect("as it should be");
         let theirs = ledger.hapax.in_namespace(elsewhere.clone());
         let pipelines = [ledger.pipeline(), Pipeline::new(theirs.clone())];
@@ -137,6 +137,7 @@ mod cases {
         for namespace in [&ledger.hapax, &theirs] {
             let filter = RecordFilter { limit: 10_000, ..RecordFilter::default() };
             let mut records: Vec<Record> = namespace
+                .outbox()
                 .records(filter)
                 .await
                 .expect("as it should be")

@@ -53,9 +53,13 @@ async fn a_replay_executes_nothing_and_finds_what_was_changed() {
     assert_eq!((first.lineage, first.expected), (second.lineage, second.expected));
     assert_eq!(count.get(), OPERATIONS);
     // Each replay has its record, and history is as it was.
-    let record = hapax.show(second.key).await.expect("as it should be").expect("a record");
+    let record =
+        hapax.effects().show(second.key).await.expect("as it should be").expect("a record");
     assert_eq!(record.label.as_deref(), Some("replay: verify"));
-    assert_eq!(hapax.journal(0, 100_000).await.expect("as it should be").len(), 2 * OPERATIONS + 4);
+    assert_eq!(
+        hapax.journal().entries(0, 100_000).await.expect("as it should be").len(),
+        2 * OPERATIONS + 4
+    );
 }
 
 /// Proves P-10: an output is compared wherever it lies on this machine. An output elsewhere does
@@ -120,7 +124,7 @@ async fn sizes_and_the_documents_of_a_catalog_are_compared() {
     assert!(documents.iter().any(|place| place.ends_with("/collection.json")), "{documents:?}");
 
     let mut fold = Fold::default();
-    for entry in hapax.journal(0, 1_000).await.expect("a journal") {
+    for entry in hapax.journal().entries(0, 1_000).await.expect("a journal") {
         fold.push(&entry).map(|moment| catalog.write(&moment)).transpose().expect("written");
     }
     let found = replay::verify(&hapax, &scope).await.expect("a replay");
@@ -148,7 +152,7 @@ async fn a_collection_does_not_depend_on_the_order_of_its_datasets() {
     let owned = |owner: &str| Dataset { owner: Some(owner.into()), ..Dataset::default() };
     let pipeline = Pipeline::new(hapax.clone());
     for (nth, dataset) in [(1, "flow"), (2, "level")] {
-        hapax.declare(dataset, Some(owned("ann"))).await.expect("declared");
+        hapax.datasets().declare(dataset, Some(owned("ann"))).await.expect("declared");
         let file = Artifact { version: format!("v{nth}"), ..output("flow") };
         let builder = transactional(pipeline.operation(operation(dataset, nth)));
         let run = builder.run(|_| {
@@ -158,7 +162,7 @@ async fn a_collection_does_not_depend_on_the_order_of_its_datasets() {
         run.await.expect("done");
     }
     let mut fold = Fold::default();
-    let journal = hapax.journal(0, 100).await.expect("a journal");
+    let journal = hapax.journal().entries(0, 100).await.expect("a journal");
     let mut moments: Vec<Moment> = journal.iter().filter_map(|entry| fold.push(entry)).collect();
     let mut written = || {
         moments.reverse();
@@ -185,6 +189,7 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
     std::fs::write(files.join("in.csv"), "1\n2\n").expect("as it should be");
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
     hapax
+        .datasets()
         .declare("sites", Some(Dataset { masked: Some(5), ..Dataset::default() }))
         .await
         .expect("as it should be");
@@ -240,6 +245,7 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
     assert_eq!((found.executed, found.divergences[0].what), (0, "input"));
     // The dataset is restricted by now, so the replay is refused.
     hapax
+        .datasets()
         .declare("flow", Some(Dataset { restricted: true, ..Dataset::default() }))
         .await
         .expect("declared");
@@ -247,7 +253,7 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
         replay::execute(&hapax, &scope, "segment", &sandbox, execute).await.expect("a replay");
     assert_eq!((found.executed, found.divergences[0].what), (0, "guard"));
     let mut fold = Fold::default();
-    let journal = hapax.journal(0, 1_000).await.expect("as it should be");
+    let journal = hapax.journal().entries(0, 1_000).await.expect("as it should be");
     let completed = journal.iter().filter_map(|entry| fold.push(entry));
     assert_eq!(completed.filter(|m| matches!(m.what, What::Complete { .. })).count(), 3);
 }
@@ -348,11 +354,13 @@ async fn replayed_after(
     }
     hapax.pass().await.expect("sealed");
     match now {
-        Some(dataset) => drop(hapax.declare("flow", Some(dataset)).await.expect("declared")),
+        Some(dataset) => {
+            hapax.datasets().declare("flow", Some(dataset)).await.expect("declared");
+        }
         None => {
             let guards = hapax::guard::Guards { registered: true, ..Default::default() };
-            let outbox = hapax::outbox::Outbox::new().guards(guards);
-            hapax.configure(&outbox).await.expect("configured");
+            let outbox = hapax::outbox::OutboxConfig::new().guards(guards);
+            hapax.outbox().configure(&outbox).await.expect("configured");
         }
     }
     let scope = Scope { files, ..Scope::default() };

@@ -27,7 +27,7 @@ async fn an_operation_on_a_sovereign_dataset_is_not_retried() {
         review: true,
         ..Dataset::default()
     };
-    hapax.declare("theirs", Some(theirs)).await.expect("declared");
+    hapax.datasets().declare("theirs", Some(theirs)).await.expect("declared");
     let (pipeline, tries) = (Pipeline::new(hapax), Count::default());
     let justification = Some("a survey".to_owned());
     let builder = pipeline.operation(Operation { justification, ..operation("theirs", 1) });
@@ -175,6 +175,7 @@ mod cases {
         assert!(matches!(stays, Err(Error::Ledger(hapax::Error::Blocked(_)))), "{stays:?}");
         let effect = ledger
             .hapax
+            .effects()
             .show(operation("flow", 2).key().expect("a key"))
             .await
             .expect("as it should be");
@@ -194,6 +195,7 @@ mod cases {
         assert!(matches!(error, Error::Refused(hapax::Refusal::Check(_))), "{error}");
         let effect = ledger
             .hapax
+            .effects()
             .show(operation("levels", 1).key().expect("a key"))
             .await
             .expect("as it should be");
@@ -232,7 +234,7 @@ mod cases {
                 (4.., Error::Refused(hapax::Refusal::Review(_))) => {}
                 (nth, error) => panic!("{nth}: {error}"),
             }
-            let effect = ledger.hapax.show(key).await.expect("a read").expect("a record");
+            let effect = ledger.hapax.effects().show(key).await.expect("a read").expect("a record");
             assert_eq!(effect.state.name(), hapax::StateName::Partial);
         }
         assert_eq!(tried.get(), 3, "it is not approved");

@@ -19,7 +19,7 @@ mod cases {
 
     async fn attempt(ledger: &Ledger, nth: usize) -> (hapax::Key, hapax::AttemptId) {
         let key = operation("flow", nth).key().expect("a key");
-        (key, ledger.hapax.show(key).await.expect("a read").expect("a record").attempt)
+        (key, ledger.hapax.effects().show(key).await.expect("a read").expect("a record").attempt)
     }
 
     /// Performs an operation that can be undone. `undone` counts how often it was.
@@ -63,7 +63,7 @@ mod cases {
             assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
         }
         let names_the_person = |entry: &Entry| {
-            entry.event == hapax::Event::Granted
+            entry.event == hapax::EntryKind::Granted
                 && entry.note.as_deref().is_some_and(|note| note.contains(WHY.1))
         };
         assert!(ledger.journal().await.iter().any(names_the_person), "before the first step");
@@ -86,7 +86,14 @@ mod cases {
             loaded(&ledger, nth, &undone).await;
             let (key, last) = attempt(&ledger, nth).await;
             if cleared {
-                let seen = ledger.hapax.show(key).await.expect("a read").expect("a record").seen();
+                let seen = ledger
+                    .hapax
+                    .effects()
+                    .show(key)
+                    .await
+                    .expect("a read")
+                    .expect("a record")
+                    .seen();
                 pipeline.reset(key, seen, WHY).await.expect("cleared");
             }
             let other = transactional(pipeline.operation(operation("flow", nth + 1)));
@@ -110,7 +117,7 @@ mod cases {
         loaded(&ledger, 1, &undone).await;
         let (key, last) = attempt(&ledger, 1).await;
         review::escalate(&pipeline, key, WHY).await.expect("an answer").expect("one");
-        let seen = ledger.hapax.seen(key, last).await.expect("a read");
+        let seen = ledger.hapax.effects().seen(key, last).await.expect("a read");
         let reset = pipeline.reset(key, seen, WHY).await;
         assert!(matches!(reset, Err(Error::Refused(hapax::Refusal::Review(_)))), "{reset:?}");
         let undo = pipeline.take_back(key, last, WHY).await;

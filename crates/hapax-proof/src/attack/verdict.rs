@@ -140,7 +140,7 @@ impl Attack {
         let deadline = Instant::now() + LAPSED;
         while Instant::now() < deadline {
             while hapax.pass().await?.sealed > 0 {}
-            let running = hapax.list(&[StateName::Running], 10_000).await?;
+            let running = hapax.effects().list(&[StateName::Running], 10_000).await?;
             let waits = |effect: &Effect| effect.safety != hapax::Safety::Transactional;
             if !running.iter().any(|found| waits(&found.effect)) {
                 break;
@@ -148,10 +148,10 @@ impl Attack {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         while hapax.pass().await?.sealed > 0 {}
-        let verified = hapax.verify(hapax.verifier()?, |_, _| ()).await?;
+        let verified = hapax.journal().verify(hapax.journal().verifier()?, |_, _| ()).await?;
         report.count("journal entries verified", verified.sealed);
         report.expect(verified.damage.is_empty(), || format!("the journal: {:?}", verified.damage));
-        let found = hapax.list(&[], 10_000_000).await?;
+        let found = hapax.effects().list(&[], 10_000_000).await?;
         let mut effects = HashMap::new();
         for found in found {
             // A request through the proxy is known by its label.

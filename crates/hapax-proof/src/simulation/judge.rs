@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hapax::{Done, Effect, Entry, Error, Event, Fence, Name, Namespace, State, StateName};
+use hapax::{Done, Effect, Entry, EntryKind, Error, Fence, Name, Namespace, State, StateName};
 
 use super::{Kind, World};
 use crate::history::{History, Reply};
@@ -147,7 +147,7 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
         let entries: Vec<&Entry> = journal.iter().filter(|entry| entry.key == kind.key()).collect();
         let wrong = |violation: String| format!("{scenario}: {kind:?}: {violation}");
         let effect = effects.get(&(kind as u8));
-        let resets = entries.iter().filter(|entry| entry.event == Event::Reset).count();
+        let resets = entries.iter().filter(|entry| entry.event == EntryKind::Reset).count();
         let executed = world.targets.executed(kind);
         report.count("effects executed", executed.len() as u64);
         report.expect(executed.len() <= 1 + resets, || {
@@ -157,7 +157,7 @@ pub(super) async fn judge(world: &World, scenario: &str, only_stalls: bool, repo
             report.violation(wrong(why));
         }
         report.expect(folds(effect, &entries), || wrong("the record is not the journal's".into()));
-        let lapsed = entries.iter().filter(|entry| entry.event == Event::Expired).count();
+        let lapsed = entries.iter().filter(|entry| entry.event == EntryKind::Expired).count();
         report.count("effects whose holder was declared dead", lapsed as u64);
         report.expect(!only_stalls || lapsed == 0, || {
             wrong(format!("{lapsed} given up while only the store stalled"))
@@ -224,7 +224,7 @@ pub(super) fn recorded(world: &World, kind: Kind, done: &Done) -> bool {
     let recorded = |entry: &Entry| {
         entry.key == kind.key()
             && entry.state == StateName::Succeeded
-            && entry.event != Event::Contradicted
+            && entry.event != EntryKind::Contradicted
             && entry.digest == Some(digest)
     };
     journal.iter().any(recorded)
@@ -262,7 +262,7 @@ fn misrecorded(
 
 /// Whether the record is the one that its journal leads to.
 fn folds(effect: Option<&Effect>, entries: &[&Entry]) -> bool {
-    let newest = entries.iter().rev().find(|entry| entry.event != Event::Contradicted);
+    let newest = entries.iter().rev().find(|entry| entry.event != EntryKind::Contradicted);
     match (effect, newest) {
         (None, None) => true,
         (Some(effect), Some(entry)) => {

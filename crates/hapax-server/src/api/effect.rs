@@ -138,7 +138,7 @@ async fn search(scope: Scope, Params(search): Params<Search>) -> Answer<Effects>
         limit,
         ..Filter::default()
     };
-    let found = scope.hapax.search(filter).await?;
+    let found = scope.hapax.effects().search(filter).await?;
     let next = found.last().filter(|_| found.len() == limit).map(|found| found.effect.fence.0);
     let effects = found.iter().map(|found| wire::Effect::of(found.name.key, &found.effect));
     answer(Effects { effects: effects.collect(), next })
@@ -159,7 +159,7 @@ async fn show(
     let effect = tokio::select! {
         effect = remote.attach(named.key, wait) => effect?,
         // A stopping server answers at once.
-        () = server.stopped() => scope.hapax.show(named.key).await?,
+        () = server.stopped() => scope.hapax.effects().show(named.key).await?,
     };
     let effect = effect.ok_or_else(|| not_found("no effect of this key is recorded"))?;
     answer(wire::Effect::of(named.key, &effect))
@@ -176,7 +176,7 @@ struct History {
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = History)))]
 async fn history(scope: Scope, named: Named) -> Answer<History> {
-    let entries = scope.hapax.history(named.key, 1000).await?;
+    let entries = scope.hapax.journal().history(named.key, 1000).await?;
     answer(History { entries: entries.iter().map(wire::Entry::of).collect() })
 }
 
@@ -191,9 +191,9 @@ struct Steps {
     params(("key" = String, Path, min_length = 1)),
     responses((status = 200, body = Steps)))]
 async fn steps(scope: Scope, named: Named) -> Answer<Steps> {
-    let effect = scope.hapax.show(named.key).await?;
+    let effect = scope.hapax.effects().show(named.key).await?;
     let effect = effect.ok_or_else(|| not_found("no effect of this key is recorded"))?;
-    let steps = scope.hapax.steps(named.key, effect.attempt).await?;
+    let steps = scope.hapax.effects().steps(named.key, effect.attempt).await?;
     let steps = steps.into_iter().map(|step| wire::Step {
         step: step.name,
         payload: String::from_utf8_lossy(&step.payload).into_owned(),
@@ -372,7 +372,7 @@ async fn undone(
     Json(request): Json<wire::Undone>,
 ) -> Answer<wire::Judged> {
     let attempt = parse("attempt", &request.attempt)?;
-    judged(attempt, StateName::Failed, scope.hapax.rolled_back(named.key, attempt).await?)
+    judged(attempt, StateName::Failed, scope.hapax.effects().rolled_back(named.key, attempt).await?)
 }
 
 /// The answer to a decision that leads to state `to`. If this attempt is in that state already, the

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use hapax::{Domain, Event};
+use hapax::{Domain, EntryKind};
 use hapax_control::Epochs;
 use http::request::Parts;
 use serde::Serialize;
@@ -51,7 +51,7 @@ struct EpochList {
 #[utoipa::path(get, path = "/v1/epochs", operation_id = "epoch_list", tag = "epochs",
     responses((status = 200, body = EpochList)))]
 async fn list(scope: Scope) -> Answer<EpochList> {
-    let epochs = scope.hapax.epochs().await?;
+    let epochs = scope.hapax.epochs().list().await?;
     answer(EpochList { epochs: epochs.iter().map(wire::Epoch::of).collect() })
 }
 
@@ -60,10 +60,10 @@ async fn list(scope: Scope) -> Answer<EpochList> {
     params(("domain" = String, Path, pattern = "^[a-z][a-z0-9_-]{0,63}$")),
     responses((status = 200, body = wire::Current)))]
 async fn show(scope: Scope, Of(domain): Of) -> Answer<wire::Current> {
-    let epoch = scope.hapax.epoch(&domain).await?;
+    let epoch = scope.hapax.epochs().current(&domain).await?;
     let transition = domain.transition(epoch);
-    let history = scope.hapax.history(transition, 100).await?;
-    let since = history.iter().rev().find(|entry| entry.event == Event::Settled);
+    let history = scope.hapax.journal().history(transition, 100).await?;
+    let since = history.iter().rev().find(|entry| entry.event == EntryKind::Settled);
     answer(wire::Current {
         domain: domain.to_string(),
         epoch,

@@ -60,7 +60,7 @@ struct Entries {
 
 /// The entries of some leaves that the caller may see.
 async fn leaves(hapax: &Hapax, caller: &Caller, from: u64, limit: u64) -> Result<Entries, Problem> {
-    let sealed = hapax.sealed(from, limit).await?;
+    let sealed = hapax.journal().sealed(from, limit).await?;
     let visible = |namespace: &Namespace| caller.everywhere || *namespace == caller.namespace;
     let entries = sealed.entries.iter().filter(|(_, entry)| visible(&entry.namespace));
     let entries = entries.map(|(leaf, entry)| wire::Leaf::of(*leaf, entry));
@@ -91,7 +91,7 @@ async fn follow(
     let from = match seen {
         Some(Some(leaf)) => leaf.saturating_add(1),
         Some(None) => return Err(malformed("Last-Event-ID is not the number of a leaf")),
-        None => scope.hapax.sealed(u64::MAX, 0).await?.size,
+        None => scope.hapax.journal().sealed(u64::MAX, 0).await?.size,
     };
     let pages = stream::unfold((server, scope, from, room), async |state| {
         let (server, scope, from, room) = state;
@@ -124,9 +124,12 @@ async fn follow(
 #[utoipa::path(get, path = "/v1/journal/checkpoint", operation_id = "journal_checkpoint", tag = "journal",
     responses((status = 200, body = wire::Checkpoint)))]
 async fn checkpoint(scope: Scope) -> Answer<wire::Checkpoint> {
-    let note = scope.hapax.checkpoint().await?;
+    let note = scope.hapax.journal().checkpoint().await?;
     let checkpoint = note.ok_or_else(|| not_found("nothing is sealed yet"))?;
-    answer(wire::Checkpoint { checkpoint, public_key: scope.hapax.verifier()?.to_string() })
+    answer(wire::Checkpoint {
+        checkpoint,
+        public_key: scope.hapax.journal().verifier()?.to_string(),
+    })
 }
 
 /// Compare every sealed entry with the tree and its signed heads. Reads the whole journal.
@@ -138,7 +141,7 @@ async fn verify(State(server): State<Arc<Server>>, scope: Scope) -> Answer<wire:
         let detail = "another request is verifying the journal";
         return Err(Problem::new(StatusCode::TOO_MANY_REQUESTS, &TOO_OFTEN, detail));
     };
-    let found = scope.hapax.verify(scope.hapax.verifier()?, |_, _| ()).await?;
+    let found = scope.hapax.journal().verify(scope.hapax.journal().verifier()?, |_, _| ()).await?;
     answer(wire::Verification::of(&found))
 }
 
@@ -148,9 +151,9 @@ async fn verify(State(server): State<Arc<Server>>, scope: Scope) -> Answer<wire:
     responses((status = 200, body = wire::Proof)))]
 async fn prove(scope: Scope, Id(entry): Id<u64>) -> Answer<wire::Proof> {
     let proof =
-        scope.hapax.prove(entry).await?.filter(|proof| {
+        scope.hapax.journal().prove(entry).await?.filter(|proof| {
             scope.caller.everywhere || proof.entry.namespace == scope.caller.namespace
         });
     let proof = proof.ok_or_else(|| not_found("no such entry is sealed"))?;
-    answer(wire::Proof::of(&proof, &scope.hapax.verifier()?))
+    answer(wire::Proof::of(&proof, &scope.hapax.journal().verifier()?))
 }

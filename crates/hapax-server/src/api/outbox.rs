@@ -82,7 +82,7 @@ async fn list(
     let sink = search.sink.as_deref().map(sink_named).transpose()?;
     let before = place(search.before)?;
     let filter = RecordFilter { status, sink, before, limit, ..RecordFilter::default() };
-    let found = scope.hapax.records(filter).await?;
+    let found = scope.hapax.outbox().records(filter).await?;
     let next = found.last().filter(|_| found.len() == limit).map(|found| found.record.seq);
     answer(Records { records: found.iter().map(wire::Record::of).collect(), next })
 }
@@ -92,7 +92,7 @@ async fn list(
     params(("id" = String, Path, format = "uuid")),
     responses((status = 200, body = wire::Record)))]
 async fn show(scope: Scope, Id(id): Id<OutboxId>) -> Answer<wire::Record> {
-    let found = scope.hapax.record(id).await?;
+    let found = scope.hapax.outbox().record(id).await?;
     answer(wire::Record::of(&found.ok_or_else(|| not_found("there is no such event"))?))
 }
 
@@ -107,7 +107,7 @@ struct Sinks {
     responses((status = 200, body = Sinks)))]
 async fn sinks(scope: Scope) -> Answer<Sinks> {
     scope.everywhere()?;
-    let stats = scope.hapax.outbox_stats().await?;
+    let stats = scope.hapax.outbox().stats().await?;
     answer(Sinks { sinks: stats.iter().map(wire::Sink::of).collect() })
 }
 
@@ -126,7 +126,7 @@ async fn redrive(scope: Scope, Json(request): Json<wire::Redrive>) -> Answer<wir
         limit,
         ..hapax::outbox::Redrive::default()
     };
-    answer(wire::Redriven { redriven: scope.hapax.redrive(redrive).await? })
+    answer(wire::Redriven { redriven: scope.hapax.outbox().redrive(redrive).await? })
 }
 
 /// Whether a sink is paused.
@@ -138,7 +138,7 @@ struct Paused {
 
 async fn set_paused(scope: &Scope, sink: &SinkName, paused: bool) -> Answer<Paused> {
     scope.everywhere()?;
-    if !scope.hapax.pause(sink, paused).await? {
+    if !scope.hapax.outbox().pause(sink, paused).await? {
         return Err(not_found("there is no such sink"));
     }
     answer(Paused { sink: sink.to_string(), paused })

@@ -111,7 +111,7 @@ struct NamedDataset {
 #[utoipa::path(get, path = "/v1/datasets", operation_id = "dataset_list", tag = "pipelines",
     responses((status = 200, body = Datasets)))]
 async fn datasets(scope: Scope) -> Answer<Datasets> {
-    let declared = scope.hapax.datasets().await?.into_iter();
+    let declared = scope.hapax.datasets().list().await?.into_iter();
     let datasets = declared.map(|(dataset, declared)| NamedDataset {
         dataset,
         declared: wire::Dataset::of(&declared),
@@ -124,7 +124,7 @@ async fn datasets(scope: Scope) -> Answer<Datasets> {
     params(("dataset" = String, Path, min_length = 1, max_length = 512)),
     responses((status = 200, body = wire::Dataset)))]
 async fn dataset(scope: Scope, Name(name): Name) -> Answer<wire::Dataset> {
-    let declared = scope.hapax.datasets().await?.remove(&name);
+    let declared = scope.hapax.datasets().list().await?.remove(&name);
     let declared = declared.ok_or_else(|| not_found("this dataset is not declared"))?;
     answer(wire::Dataset::of(&declared))
 }
@@ -152,7 +152,7 @@ async fn declare(
         let schema = schema.map_err(|error| malformed(error.to_string()))?;
         hapax_pipeline::Contract::new(&schema).map_err(|error| malformed(error.to_string()))?;
     }
-    answer(Known { known: scope.hapax.declare(&name, Some(dataset)).await? })
+    answer(Known { known: scope.hapax.datasets().declare(&name, Some(dataset)).await? })
 }
 
 /// Remove the declaration of a dataset, in every namespace.
@@ -161,7 +161,7 @@ async fn declare(
     responses((status = 200, body = Known)))]
 async fn drop(scope: Scope, Name(name): Name) -> Answer<Known> {
     scope.everywhere()?;
-    answer(Known { known: scope.hapax.declare(&name, None).await? })
+    answer(Known { known: scope.hapax.datasets().declare(&name, None).await? })
 }
 
 /// Claim an operation: derives its key, takes its lock, checks its guards.
@@ -263,7 +263,7 @@ struct Lineage {
     responses((status = 200, body = Lineage)))]
 async fn lineage(scope: Scope, named: Named) -> Answer<Lineage> {
     let mut fold = Fold::default();
-    let history = scope.hapax.history(named.key, 1000).await?;
+    let history = scope.hapax.journal().history(named.key, 1000).await?;
     let moments = history.iter().filter_map(|entry| fold.push(entry));
     let text = |moment| hapax::canonical::canonical(&openlineage::event(&moment, PRODUCER)).ok();
     let events = moments.filter_map(text).filter_map(|text| RawValue::from_string(text).ok());

@@ -82,7 +82,7 @@ async fn list(
 /// A workflow at a glance.
 async fn glance(items: &Items, name: &str, scripts: &[Script]) -> Result<wire::Workflow, Problem> {
     let newest = items.runs(name, None, 1).await?;
-    let now = items.hapax().wall().await?;
+    let now = items.hapax().maintenance().wall().await?;
     Ok(wire::Workflow {
         workflow: name.to_owned(),
         version: active(scripts).map(|version| version.to_string()),

@@ -220,7 +220,7 @@ fn count(hapax: &Hapax, operations: &Arc<Meters>, meters: &SdkMeterProvider) {
     let (hapax, sinks) = (hapax.clone(), Arc::downgrade(&sinks));
     tokio::spawn(async move {
         while let Some(sinks) = sinks.upgrade() {
-            if let Ok(stats) = hapax.outbox_stats().await {
+            if let Ok(stats) = hapax.outbox().stats().await {
                 *sinks.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = stats;
             }
             drop(sinks);

@@ -45,7 +45,7 @@ impl Client {
     /// The same client with a new token.
     pub(crate) async fn showing(&self, role: Role, namespace: Option<&str>) -> Self {
         let namespace = namespace.map(|name| Namespace::new(name).expect("a name"));
-        let made = self.hapax.create_token(role, namespace, "a test", None).await;
+        let made = self.hapax.tokens().create(role, namespace, "a test", None).await;
         let (_, secret) = made.expect("a token");
         self.clone().with("authorization", format!("Bearer {}", secret.reveal()))
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use hapax::Hapax;
-use hapax::outbox::Outbox;
+use hapax::outbox::OutboxConfig;
 use hapax_server::access::Access;
 use hapax_server::server::Terms;
 use http::Method;
@@ -51,9 +51,9 @@ async fn a_mutating_call_is_repeated_under_its_key() {
     let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [event] });
     let keyed = client.clone().with("idempotency-key", "second");
     assert_eq!(keyed.post("/v1/effects/b/settle", settle.clone()).await.0, 422);
-    let outbox = Outbox::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
+    let outbox = OutboxConfig::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
     let outbox = outbox.route("*", "*", &["printer"]).expect("a name");
-    client.hapax.configure(&outbox).await.expect("declared");
+    client.hapax.outbox().configure(&outbox).await.expect("declared");
     assert_eq!(keyed.post("/v1/effects/b/settle", settle).await.0, 200);
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use client::Client;
 
 use axum::body::Body;
-use hapax::outbox::Outbox;
+use hapax::outbox::OutboxConfig;
 use hapax::{Hapax, Namespace, Role};
 use hapax_server::access::{Access, Allowance, Tokens};
 use hapax_server::server::{Server, Terms};
@@ -202,9 +202,9 @@ async fn an_unknown_outcome_is_found_out() {
 #[tokio::test]
 async fn events_are_told_with_the_settle() {
     let client = Client::dev();
-    let outbox = Outbox::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
+    let outbox = OutboxConfig::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
     let outbox = outbox.route("artifact_*", "*", &["printer"]).expect("a name");
-    client.hapax.configure(&outbox).await.expect("declared");
+    client.hapax.outbox().configure(&outbox).await.expect("declared");
     let (_, granted) = client.post("/v1/effects/publish/claim", json!({})).await;
     let settle = |event: &str| {
         json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [
@@ -354,8 +354,8 @@ async fn a_token_is_good_in_its_namespace() {
     let odd = everywhere.clone().with("hapax-namespace", "No Name");
     assert_eq!(odd.get("/v1/effects/a").await.0, 400);
 
-    for token in client.hapax.tokens().await.expect("tokens") {
-        assert!(client.hapax.revoke_token(token.id).await.expect("revoked"));
+    for token in client.hapax.tokens().list().await.expect("tokens") {
+        assert!(client.hapax.tokens().revoke(token.id).await.expect("revoked"));
     }
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while billing.get("/v1/effects").await.0 != 401 {
@@ -529,7 +529,7 @@ async fn the_journal_is_followed_and_proved() {
     let (status, journal) = client.get("/v1/journal/checkpoint").await;
     let note = journal["checkpoint"].as_str().expect("a signed head");
     assert_eq!((status, note.lines().nth(1)), (200, Some("2")), "it says how many: {journal}");
-    assert_eq!(client.hapax.checkpoint().await.expect("a read").as_deref(), Some(note));
+    assert_eq!(client.hapax.journal().checkpoint().await.expect("a read").as_deref(), Some(note));
     assert_eq!(journal["public_key"], proof["public_key"]);
     let (_, found) = client.get("/v1/journal/verification").await;
     assert_eq!((&found["intact"], &found["sealed"]), (&json!(true), &json!(2)));

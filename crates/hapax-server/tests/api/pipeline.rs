@@ -1,7 +1,7 @@
 //! Operations, datasets and reviews over HTTP.
 
 use hapax::Hapax;
-use hapax::outbox::Outbox;
+use hapax::outbox::OutboxConfig;
 use serde_json::{Value, json};
 
 use super::{Access, Client, Terms, attempt, hapax_sinks_stub};
@@ -190,9 +190,9 @@ async fn exact_places_are_in_no_answer() {
     let directory = tempfile::tempdir().expect("a directory");
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
     let client = Client::of(hapax, Access::Everybody, Terms::default());
-    let outbox = Outbox::new().sink("shelf", hapax_sinks_stub::Nowhere).expect("a name");
+    let outbox = OutboxConfig::new().sink("shelf", hapax_sinks_stub::Nowhere).expect("a name");
     let outbox = outbox.route("*", "*", &["shelf"]).expect("a name");
-    client.hapax.configure(&outbox).await.expect("declared");
+    client.hapax.outbox().configure(&outbox).await.expect("declared");
     let declared = json!({ "masked": 5, "review": true, "output_contract": "true" });
     client.post("/v1/datasets/sites", declared).await;
     let place = "dug at 38.512347, -97.321234";

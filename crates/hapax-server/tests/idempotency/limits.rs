@@ -117,6 +117,6 @@ async fn what_is_passed_on_is_limited_and_awaited() {
     assert!(early.is_err(), "two are at work");
     world.service.gate.add_permits(2);
     tokio::time::timeout(LONG, drained).await.expect("they come to their end");
-    let done = world.hapax.list(&[StateName::Succeeded], 10).await.expect("a list");
+    let done = world.hapax.effects().list(&[StateName::Succeeded], 10).await.expect("a list");
     assert_eq!(done.len(), 2);
 }

@@ -427,7 +427,8 @@ async fn a_request_that_was_not_answered_is_not_sent_again() {
             }
             assert_eq!(world.calls() - before, 1, "{} {ending}", world.name);
         }
-        let unknown = world.hapax.list(&[StateName::Indeterminate], 10).await.expect("a list");
+        let unknown =
+            world.hapax.effects().list(&[StateName::Indeterminate], 10).await.expect("a list");
         assert_eq!(
             unknown.len(),
             if world.name == "layer" { 4 } else { 5 },

@@ -8,10 +8,10 @@ use amqprs::channel::Channel;
 use amqprs::error::Error;
 use amqprs::{Ack, BasicProperties, Cancel, CloseChannel, Nack, Return};
 use async_trait::async_trait;
-use hapax::outbox::{Refusal, Retryability};
+use hapax::outbox::{DeliveryRefusal, Retryability};
 use tokio::sync::oneshot;
 
-type Answer = Result<(), Refusal>;
+type Answer = Result<(), DeliveryRefusal>;
 
 /// The confirmations of a channel. A broker numbers the messages on a channel from 1, and confirms
 /// by number.
@@ -37,10 +37,13 @@ struct PendingConfirm {
 impl Confirms {
     /// Gives the next number to the message with this id. The caller has to call it in the order of
     /// publishing.
-    pub(super) fn expect(&self, id: String) -> Result<oneshot::Receiver<Answer>, Refusal> {
+    pub(super) fn expect(&self, id: String) -> Result<oneshot::Receiver<Answer>, DeliveryRefusal> {
         let mut state = self.lock();
         if let Some(reason) = &state.closed {
-            return Err(Refusal { reason: reason.clone(), retryability: Retryability::SinkDown });
+            return Err(DeliveryRefusal {
+                reason: reason.clone(),
+                retryability: Retryability::SinkDown,
+            });
         }
         let (answer, receiver) = oneshot::channel();
         state.published += 1;
@@ -61,9 +64,9 @@ impl Confirms {
     }
 
     /// Why a message got no confirmation.
-    pub(super) fn closed(&self) -> Refusal {
+    pub(super) fn closed(&self) -> DeliveryRefusal {
         let reason = self.lock().closed.clone().unwrap_or_else(|| "not confirmed".into());
-        Refusal { reason, retryability: Retryability::SinkDown }
+        DeliveryRefusal { reason, retryability: Retryability::SinkDown }
     }
 
     fn settle(&self, number: u64, multiple: bool, confirmed: bool) {
@@ -76,11 +79,13 @@ impl Confirms {
         };
         for waiting in settled.into_values() {
             let answer = match (waiting.returned, confirmed) {
-                (Some(reason), _) => Err(Refusal { reason, retryability: Retryability::SinkDown }),
+                (Some(reason), _) => {
+                    Err(DeliveryRefusal { reason, retryability: Retryability::SinkDown })
+                }
                 (None, true) => Ok(()),
                 (None, false) => {
                     let reason = "the broker could not take it".into();
-                    Err(Refusal { reason, retryability: Retryability::Perhaps })
+                    Err(DeliveryRefusal { reason, retryability: Retryability::Perhaps })
                 }
             };
             let _ = waiting.answer.send(answer);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hapax::outbox::{
-    Dispatcher, DispatcherStatus, Event, Outbox, Payload, Policy, RecordFilter, Sink, SinkSettings,
-    Status, Trace,
+    Dispatcher, DispatcherStatus, Event, OutboxConfig, Payload, Policy, RecordFilter, Sink,
+    SinkSettings, Status, Trace,
 };
 use hapax::{Backoff, Failure, Hapax, Key};
 
@@ -64,11 +64,11 @@ async fn emit(hapax: &Hapax, dataset: &str, number: u64) {
     run.await.expect("done");
 }
 
-fn outbox(sink: impl Sink) -> Outbox {
+fn outbox(sink: impl Sink) -> OutboxConfig {
     let backoff = Backoff { base_ms: 5, cap_ms: 100, attempts: u32::MAX };
     let policy = Policy { backoff, attempts: 1_000, ..Policy::default() };
     let settings = SinkSettings { policy, ..SinkSettings::default() };
-    let outbox = Outbox::new().sink_with("broker", sink, settings).expect("a name");
+    let outbox = OutboxConfig::new().sink_with("broker", sink, settings).expect("a name");
     outbox.route("*", "*", &["broker"]).expect("a name")
 }
 
@@ -95,7 +95,7 @@ async fn until(
 async fn why_not(hapax: &Hapax) -> Option<String> {
     let filter =
         RecordFilter { status: Some(Status::Pending), limit: 1, ..RecordFilter::default() };
-    let found = hapax.records(filter).await.expect("a read");
+    let found = hapax.outbox().records(filter).await.expect("a read");
     found.first()?.deliveries.first()?.error.clone()
 }
 
@@ -104,7 +104,7 @@ async fn why_not(hapax: &Hapax) -> Option<String> {
 pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTreeMap<String, u64> {
     let directory = tempfile::tempdir().expect("a directory");
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
-    let dispatcher = hapax.dispatch(outbox(sink)).await.expect("a dispatcher");
+    let dispatcher = hapax.outbox().dispatch(outbox(sink)).await.expect("a dispatcher");
     let enough = Arc::new(AtomicBool::new(false));
     let writer = |nth: usize| {
         let (hapax, enough, dataset) = (hapax.clone(), enough.clone(), format!("set{nth}"));
@@ -171,12 +171,12 @@ pub(crate) fn check(told: &BTreeMap<String, u64>, arrived: &[Arrived]) -> usize 
 /// The first error of an event that a sink does not take.
 pub(crate) async fn first_error(sink: impl Sink) -> String {
     let hapax = Hapax::builder().in_memory();
-    let dispatcher = hapax.dispatch(outbox(sink)).await.expect("a dispatcher");
+    let dispatcher = hapax.outbox().dispatch(outbox(sink)).await.expect("a dispatcher");
     emit(&hapax, "flow", 0).await;
     let look = async {
         loop {
             let filter = RecordFilter { limit: 1, ..RecordFilter::default() };
-            let found = hapax.records(filter).await.expect("a read");
+            let found = hapax.outbox().records(filter).await.expect("a read");
             if let Some(error) = &found[0].deliveries[0].error {
                 return error.clone();
             }

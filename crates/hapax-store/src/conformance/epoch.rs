@@ -65,7 +65,7 @@ cases! {
         for key in 1..=4 {
             assert!(reason(b, key).ends_with("epoch 0 of connector is over: new leader"));
             let newest = b.journal(key).pop();
-            assert_eq!(newest, Some((Event::Expired, StateName::Indeterminate)), "key {key}");
+            assert_eq!(newest, Some((EntryKind::Expired, StateName::Indeterminate)), "key {key}");
         }
         for key in 1..=4 {
             assert_eq!(b.settle(key, attempt(key), ok()), Settled::Outdated(mismatch(0, 7)));
@@ -104,8 +104,8 @@ cases! {
         let entries = b.view(move |view| view.entries(Some(&transition), 0, 10));
         let recorded: Vec<_> =
             entries.iter().map(|e| (e.event, e.actor.as_deref(), e.note.as_deref())).collect();
-        let settled = (Event::Settled, Some("ann"), Some("new leader"));
-        assert_eq!(recorded, [(Event::Granted, None, None), settled]);
+        let settled = (EntryKind::Settled, Some("ann"), Some("new leader"));
+        assert_eq!(recorded, [(EntryKind::Granted, None, None), settled]);
     }
 
     /// Proves C-4: a typing mistake does not use up all epochs.

@@ -10,7 +10,7 @@ cases! {
         b.granted(1, ask(2));
         assert!(fenced(&b.settle(1, attempt(1), ok())));
         assert_eq!(b.state(1), Some(StateName::Running));
-        assert_eq!(b.journal(1).last(), Some(&(Event::Contradicted, StateName::Running)));
+        assert_eq!(b.journal(1).last(), Some(&(EntryKind::Contradicted, StateName::Running)));
         assert_eq!(b.settle(1, attempt(2), ok()), Settled::Recorded);
     }
 
@@ -23,12 +23,12 @@ cases! {
         b.granted(1, Ask { safety: RECONCILABLE, ..ask(2) });
         b.settle(1, attempt(2), ok());
         assert_eq!(b.journal(1), [
-            (Event::Granted, StateName::Running),
-            (Event::Settled, StateName::Unknown),
-            (Event::Reconciled, StateName::Unknown),
-            (Event::Resolved, StateName::Failed),
-            (Event::Granted, StateName::Running),
-            (Event::Settled, StateName::Succeeded),
+            (EntryKind::Granted, StateName::Running),
+            (EntryKind::Settled, StateName::Unknown),
+            (EntryKind::Reconciled, StateName::Unknown),
+            (EntryKind::Resolved, StateName::Failed),
+            (EntryKind::Granted, StateName::Running),
+            (EntryKind::Settled, StateName::Succeeded),
         ]);
     }
 

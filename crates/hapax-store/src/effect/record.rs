@@ -4,10 +4,10 @@
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{self, Ask, Change, Effect, Report, Safety};
 use hapax_core::fingerprint::Fingerprint;
-use hapax_core::journal::{Entry, Event};
+use hapax_core::journal::{Entry, EntryKind};
 use hapax_core::lease::LeaseId;
 use hapax_core::name::Name;
-use hapax_core::outbox::Event as Emitted;
+use hapax_core::outbox::Event;
 use hapax_core::outcome::{Outcome, bounded};
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Now;
@@ -30,11 +30,11 @@ pub(crate) fn write(
     note: EntryNote<'_>,
 ) -> Result<(), StoreError> {
     let id = match change.event {
-        Event::Granted => change.effect.fence.0,
+        EntryKind::Granted => change.effect.fence.0,
         _ => txn.next_entry()?,
     };
     pass(Point::ChangeJudged)?;
-    if change.event != Event::Expired || !planted(Bug::Unjournalled) {
+    if change.event != EntryKind::Expired || !planted(Bug::Unjournalled) {
         txn.append(&entry(id, name, change, note))?;
     }
     pass(Point::ChangeJournalled)?;
@@ -79,7 +79,7 @@ pub(crate) struct LedgerEffect<'a> {
     pub(crate) label: String,
     pub(crate) outcome: Outcome,
     /// An event for followers, which needs no route.
-    pub(crate) event: Option<Emitted>,
+    pub(crate) event: Option<Event>,
     pub(crate) note: EntryNote<'a>,
 }
 

@@ -2,7 +2,7 @@
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{self, Change, Effect, Fenced, Report, Settled, State, StateName};
-use hapax_core::journal::{Entry, Event};
+use hapax_core::journal::{Entry, EntryKind};
 use hapax_core::name::Name;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::time::Now;
@@ -118,7 +118,7 @@ fn contradict(
         at: now.wall,
         namespace: name.namespace.clone(),
         key: name.key,
-        event: Event::Contradicted,
+        event: EntryKind::Contradicted,
         state: found.state.unwrap_or(StateName::Succeeded),
         attempt,
         generation: current.map_or(0, |effect| effect.generation),

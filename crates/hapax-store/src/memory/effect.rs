@@ -9,7 +9,7 @@ use hapax_core::name::Name;
 use hapax_core::time::{LeaseInstant, Now};
 
 use super::MemoryTxn;
-use crate::effect::{EffectTxn, EffectView, Filter, Found};
+use crate::effect::{EffectRecord, EffectTxn, EffectView, Filter};
 use crate::error::StoreError;
 use crate::journal::JournalTxn;
 
@@ -18,7 +18,7 @@ impl EffectView for MemoryTxn<'_> {
         Ok(names.iter().map(|name| self.tables.effects.get(name).cloned()).collect())
     }
 
-    fn list(&mut self, filter: &Filter) -> Result<Vec<Found>, StoreError> {
+    fn list(&mut self, filter: &Filter) -> Result<Vec<EffectRecord>, StoreError> {
         let wanted = |name: &Name, effect: &Effect| {
             filter.namespace.as_ref().is_none_or(|namespace| *namespace == name.namespace)
                 && (filter.states.is_empty() || filter.states.contains(&effect.state.name()))
@@ -32,7 +32,7 @@ impl EffectView for MemoryTxn<'_> {
             .effects
             .iter()
             .filter(|(name, effect)| wanted(name, effect))
-            .map(|(name, effect)| Found { name: name.clone(), effect: effect.clone() })
+            .map(|(name, effect)| EffectRecord { name: name.clone(), effect: effect.clone() })
             .collect();
         found.sort_by_key(|found| Reverse(found.effect.fence));
         found.truncate(filter.limit);

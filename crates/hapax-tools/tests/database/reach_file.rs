@@ -94,9 +94,9 @@ async fn the_ledgers_tables_are_out_of_reach() {
     // Allowed statements still work on the same connections.
     place.execute("last", "INSERT INTO mine (t) VALUES ('last')").await.unwrap();
     assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
-    let verifier = place.items.hapax().verifier().unwrap();
+    let verifier = place.items.hapax().journal().verifier().unwrap();
     place.items.hapax().pass().await.unwrap();
-    let verified = place.items.hapax().verify(verifier, |_, _| ()).await.unwrap();
+    let verified = place.items.hapax().journal().verify(verifier, |_, _| ()).await.unwrap();
     assert_eq!(verified.damage, Vec::new());
 }
 

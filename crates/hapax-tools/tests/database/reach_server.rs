@@ -124,7 +124,8 @@ async fn the_ledger_and_its_role_are_out_of_reach() {
     assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
     let hapax = place.items.hapax();
     hapax.pass().await.unwrap();
-    let verified = hapax.verify(hapax.verifier().unwrap(), |_, _| ()).await.unwrap();
+    let verified =
+        hapax.journal().verify(hapax.journal().verifier().unwrap(), |_, _| ()).await.unwrap();
     assert_eq!(verified.damage, Vec::new());
 }
 

@@ -13,7 +13,8 @@ use hapax_store::outbox::FollowCursor;
 use hapax_store::read;
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use crate::engine::{Hapax, Inner};
+use super::Outbox;
+use crate::engine::Inner;
 use crate::error::Error;
 
 /// How often to look for new records.
@@ -25,7 +26,7 @@ const BEHIND: usize = 4_096;
 /// The channel to the followers of a process.
 pub(crate) type FollowBus = tokio::sync::Mutex<Option<broadcast::Sender<Arc<Record>>>>;
 
-/// Events as any process records them. Made by [`Hapax::follow`].
+/// Events as any process records them. Made by [`Outbox::follow`].
 pub struct Following {
     records: broadcast::Receiver<Arc<Record>>,
     namespace: Namespace,
@@ -58,20 +59,20 @@ impl Following {
     }
 }
 
-impl Hapax {
+impl Outbox<'_> {
     /// Follows every event of these names about these datasets that this process or another records
     /// from now on. An event arrives within a fraction of a second. A `*` stands for any text.
     ///
     /// ```
-    /// use hapax::outbox::{Event, Outbox, Payload};
+    /// use hapax::outbox::{Event, OutboxConfig, Payload};
     /// use hapax::{Failure, Hapax, Key};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let hapax = Hapax::builder().in_memory();
     /// // Events that are only followed need a route, but no sink.
-    /// hapax.configure(&Outbox::new().route("ontology_*", "*", &[])?).await?;
-    /// let mut following = hapax.follow("ontology_*", "*").await?;
+    /// hapax.outbox().configure(&OutboxConfig::new().route("ontology_*", "*", &[])?).await?;
+    /// let mut following = hapax.outbox().follow("ontology_*", "*").await?;
     /// let key = Key::derive("ontology.v1", &[("version", b"7")])?;
     /// hapax
     ///     .effect(key)
@@ -84,20 +85,20 @@ impl Hapax {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn follow(&self, event: &str, dataset: &str) -> Result<Following, Error> {
-        let mut wire = self.inner.wire.lock().await;
+    pub async fn follow(self, event: &str, dataset: &str) -> Result<Following, Error> {
+        let mut wire = self.hapax.inner.wire.lock().await;
         let records = match &*wire {
             Some(sender) => sender.subscribe(),
             None => {
-                let cursor = read(&*self.inner.store, |view| view.follow_cursor()).await?;
+                let cursor = read(&*self.hapax.inner.store, |view| view.follow_cursor()).await?;
                 let (sender, receiver) = broadcast::channel(BEHIND);
-                tokio::spawn(look(Arc::downgrade(&self.inner), sender.clone(), cursor));
+                tokio::spawn(look(Arc::downgrade(&self.hapax.inner), sender.clone(), cursor));
                 *wire = Some(sender);
                 receiver
             }
         };
         let (event, dataset) = (event.to_owned(), dataset.to_owned());
-        Ok(Following { records, namespace: self.namespace().clone(), event, dataset })
+        Ok(Following { records, namespace: self.hapax.namespace().clone(), event, dataset })
     }
 }
 

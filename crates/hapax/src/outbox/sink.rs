@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax_core::delivery::{Policy, Refusal, Retryability, Sent};
+use hapax_core::delivery::{DeliveryRefusal, Policy, Retryability, Sent};
 use hapax_core::outbox::{OrderingKeyHash, Record};
 use tokio::sync::mpsc;
 
@@ -84,7 +84,7 @@ impl Acks {
 
     /// The delivery failed, or its result is unknown. The reason must not quote the record.
     pub fn refused(&self, nth: usize, reason: impl Into<String>, retryability: Retryability) {
-        self.report(nth, Sent::Refused(Refusal { reason: reason.into(), retryability }));
+        self.report(nth, Sent::Refused(DeliveryRefusal { reason: reason.into(), retryability }));
     }
 
     fn report(&self, nth: usize, sent: Sent) {

@@ -115,8 +115,8 @@ async fn an_outcome_is_recorded_after_its_caller_gave_up() {
 }
 
 async fn reset(hapax: &Hapax, n: u8) {
-    let seen = hapax.show(key(n)).await.expect("a read").expect("a record").seen();
-    hapax.reset(key(n), seen, "ada", "the parcel came back").await.expect("it is reset");
+    let seen = hapax.effects().show(key(n)).await.expect("a read").expect("a record").seen();
+    hapax.effects().reset(key(n), seen, "ada", "the parcel came back").await.expect("it is reset");
 }
 
 /// Proves K-11: a caller that comes after a reset does not share an execution from before it,
@@ -209,8 +209,12 @@ async fn a_decision_before_the_answer_is_what_the_caller_gets() {
         let caller = tokio::spawn(hapax.effect(key(1)).run(ambiguous));
         arrived.notified().await;
         let operator = line.other_node();
-        let seen = operator.show(key(1)).await.unwrap().expect("a record").seen();
-        operator.resolve(key(1), seen, resolution, "ada", "seen").await.expect("it is decided");
+        let seen = operator.effects().show(key(1)).await.unwrap().expect("a record").seen();
+        operator
+            .effects()
+            .resolve(key(1), seen, resolution, "ada", "seen")
+            .await
+            .expect("it is decided");
         go.notify_one();
         let answer = match caller.await.unwrap() {
             Ok(done) => String::from_utf8_lossy(done.body().expect("a body")).into_owned(),

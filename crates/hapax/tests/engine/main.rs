@@ -51,7 +51,7 @@ fn ok(text: &'static str) -> Result<&'static str, Failure> {
 }
 
 async fn state(hapax: &Hapax, n: u8) -> Option<StateName> {
-    hapax.show(key(n)).await.expect("a read").map(|effect| effect.state.name())
+    hapax.effects().show(key(n)).await.expect("a read").map(|effect| effect.state.name())
 }
 
 /// Waits for a state, because a dropped future reports in the background.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hapax::outbox::{
-    Acks, Delivery, Dispatcher, Event, OnExhausted, Order, Outbox, Payload, Policy, RecordFilter,
-    Redrive, Retryability, Sink, SinkName, SinkSettings, Status,
+    Acks, Delivery, Dispatcher, Event, OnExhausted, Order, OutboxConfig, Payload, Policy,
+    RecordFilter, Redrive, Retryability, Sink, SinkName, SinkSettings, Status,
 };
 use hapax::{Backoff, Error, Failure, Hapax, StateName};
 use tokio::sync::Notify;
@@ -98,9 +98,9 @@ impl Sink for Shelf {
     }
 }
 
-fn outbox(shelf: &Shelf, policy: Policy) -> Outbox {
+fn outbox(shelf: &Shelf, policy: Policy) -> OutboxConfig {
     let settings = SinkSettings { policy, ..SinkSettings::default() };
-    let outbox = Outbox::new().sink_with("shelf", shelf.clone(), settings).expect("a name");
+    let outbox = OutboxConfig::new().sink_with("shelf", shelf.clone(), settings).expect("a name");
     outbox.route("*", "*", &["shelf"]).expect("a name")
 }
 
@@ -110,7 +110,7 @@ fn hasty(on_exhausted: OnExhausted) -> Policy {
 }
 
 async fn dispatcher(hapax: &Hapax, shelf: &Shelf, policy: Policy) -> Dispatcher {
-    hapax.dispatch(outbox(shelf, policy)).await.expect("a dispatcher")
+    hapax.outbox().dispatch(outbox(shelf, policy)).await.expect("a dispatcher")
 }
 
 fn event(dataset: &str, n: u64) -> Event {
@@ -148,10 +148,10 @@ async fn events_arrive_in_order_and_once() {
     assert_eq!(shelf.of("flow"), (0..40).collect::<Vec<_>>());
     assert_eq!(shelf.of("rain"), (0..40).collect::<Vec<_>>());
     let all = RecordFilter { limit: 100, ..RecordFilter::default() };
-    let records = hapax.records(all).await.unwrap();
+    let records = hapax.outbox().records(all).await.unwrap();
     assert_eq!(records.len(), 80);
     assert!(records.iter().all(|found| found.status == Status::Dispatched));
-    assert!(hapax.record(records[7].record.id).await.unwrap().is_some());
+    assert!(hapax.outbox().record(records[7].record.id).await.unwrap().is_some());
     assert_eq!(dispatcher.status().delivered, 80);
     dispatcher.stop().await.unwrap();
     // Events without a dispatcher wait, and are not lost.
@@ -178,12 +178,13 @@ async fn a_poisoned_event_parks_its_own_key() {
     assert_eq!((shelf.of("rain").len(), shelf.of("flow").len()), (5, 0));
     assert_eq!(shelf.tries(), 5 + 5, "five tries of the first, and none of those behind it");
     let failed = RecordFilter { status: Some(Status::Failed), limit: 9, ..RecordFilter::default() };
-    let failed = hapax.records(failed).await.unwrap();
+    let failed = hapax.outbox().records(failed).await.unwrap();
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].deliveries[0].error.as_deref(), Some("the shelf is full"));
     shelf.refuse("flow", None);
     emit(&hapax, 5, &["flow"]).await;
-    let redriven = hapax.redrive(Redrive { limit: 100, ..Redrive::default() }).await.unwrap();
+    let redriven =
+        hapax.outbox().redrive(Redrive { limit: 100, ..Redrive::default() }).await.unwrap();
     assert_eq!(redriven, 1);
     shelf.has(11).await;
     assert_eq!(shelf.of("flow"), (0..6).collect::<Vec<_>>());
@@ -301,7 +302,7 @@ async fn a_paused_sink_gets_nothing() {
     let sink = SinkName::new("shelf").unwrap();
     emit(&hapax, 0, &["flow"]).await;
     idle(&dispatcher).await;
-    assert!(hapax.pause(&sink, true).await.unwrap());
+    assert!(hapax.outbox().pause(&sink, true).await.unwrap());
     let look = async {
         while dispatcher.status().paused.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -311,7 +312,7 @@ async fn a_paused_sink_gets_nothing() {
     emit(&hapax, 1, &["flow"]).await;
     idle(&dispatcher).await;
     assert_eq!(shelf.of("flow"), [0]);
-    hapax.pause(&sink, false).await.unwrap();
+    hapax.outbox().pause(&sink, false).await.unwrap();
     shelf.has(2).await;
 }
 
@@ -359,7 +360,7 @@ async fn a_sink_that_is_down_is_not_stormed() {
 async fn the_file_refuses_what_would_break_the_outbox() {
     let dir = Dir::new();
     let hapax = dir.open().await;
-    hapax.configure(&outbox(&Shelf::default(), Policy::default())).await.unwrap();
+    hapax.outbox().configure(&outbox(&Shelf::default(), Policy::default())).await.unwrap();
     emit(&hapax, 1, &["flow"]).await;
     let db = hapax.connection().unwrap();
     for statement in [
@@ -433,7 +434,7 @@ async fn each_try_is_told_with_its_fields() {
     let lines = telemetry.0.lock().unwrap().clone();
     assert_eq!(lines.len(), 2);
     let records =
-        hapax.records(RecordFilter { limit: 9, ..RecordFilter::default() }).await.unwrap();
+        hapax.outbox().records(RecordFilter { limit: 9, ..RecordFilter::default() }).await.unwrap();
     for (status, dataset) in [("success", "rain"), ("failed", "flow")] {
         let record = records.iter().find(|found| found.record.event.dataset == dataset).unwrap();
         let line = lines.iter().find(|line| line["dispatch_status"] == status).unwrap();

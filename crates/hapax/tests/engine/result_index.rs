@@ -70,10 +70,10 @@ async fn waiters_elsewhere_are_told_the_same_error() {
 #[tokio::test(start_paused = true)]
 async fn a_change_is_heard_of_everywhere_before_it_returns() {
     let (_store, here, there) = nodes();
-    here.keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
-    there.listen().await.unwrap();
-    here.listen().await.unwrap();
-    let (mine, theirs) = (here.stamp().unwrap(), there.stamp().unwrap());
+    here.results().keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
+    there.results().listen().await.unwrap();
+    here.results().listen().await.unwrap();
+    let (mine, theirs) = (here.results().stamp().unwrap(), there.results().stamp().unwrap());
     let (started, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let late = tokio::spawn({
         let (started, finish) = (started.clone(), finish.clone());
@@ -85,18 +85,18 @@ async fn a_change_is_heard_of_everywhere_before_it_returns() {
         })
     });
     started.notified().await;
-    let same = here.keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
-    assert_eq!((same.as_deref(), here.stamp()), (Some("v1"), Some(mine)));
-    let change = here.keep_ontology(IRI, ontology("v2"), "ada");
+    let same = here.results().keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
+    assert_eq!((same.as_deref(), here.results().stamp()), (Some("v1"), Some(mine)));
+    let change = here.results().keep_ontology(IRI, ontology("v2"), "ada");
     let before = tokio::time::timeout(LONG, change).await.expect("they listen").unwrap();
     assert_eq!(before.as_deref(), Some("v1"));
-    assert_ne!((here.stamp(), there.stamp()), (Some(mine), Some(theirs)));
-    assert_ne!(there.stamp(), Some(theirs));
+    assert_ne!((here.results().stamp(), there.results().stamp()), (Some(mine), Some(theirs)));
+    assert_ne!(there.results().stamp(), Some(theirs));
     finish.notify_one();
     let answer = late.await.unwrap();
     assert!(matches!(answer, Err(Error::Store(StoreError::Superseded(_)))), "{answer:?}");
     assert_eq!(
-        here.indexed_results(ResultFilter { limit: 9, ..ResultFilter::default() }).await.unwrap(),
+        here.results().search(ResultFilter { limit: 9, ..ResultFilter::default() }).await.unwrap(),
         []
     );
     let again = there.effect(key(1)).run(|claim| async move {
@@ -111,7 +111,7 @@ async fn a_change_is_heard_of_everywhere_before_it_returns() {
 #[tokio::test(start_paused = true)]
 async fn a_removed_result_is_gone_from_every_cache() {
     let (_store, here, there) = nodes();
-    here.keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
+    here.results().keep_ontology(IRI, ontology("v1"), "ada").await.unwrap();
     let extract = |node: &Hapax, says: &'static str| {
         node.effect(key(1)).ttl(Duration::from_secs(3600)).run(move |claim| async move {
             claim.index_result(index_entry("v1"));
@@ -119,7 +119,7 @@ async fn a_removed_result_is_gone_from_every_cache() {
         })
     };
     extract(&here, "first").await.unwrap();
-    there.listen().await.unwrap();
+    there.results().listen().await.unwrap();
     for node in [&there, &here] {
         let done = extract(node, "again").await.unwrap();
         assert_eq!((done.how, done.body()), (How::Replayed, Some(&b"first"[..])));
@@ -127,7 +127,7 @@ async fn a_removed_result_is_gone_from_every_cache() {
     let hits = there.counts().cache_hits;
     extract(&there, "again").await.unwrap();
     assert_eq!(there.counts().cache_hits, hits + 1, "a replay is remembered");
-    let removed = here.evict(Evict::Of { ontology: IRI.into() }, 100).await.unwrap();
+    let removed = here.results().evict(Evict::Of { ontology: IRI.into() }, 100).await.unwrap();
     assert_eq!(removed, 1);
     let done = extract(&there, "second").await.unwrap();
     assert_eq!((done.how, done.body()), (How::Executed, Some(&b"second"[..])));

@@ -42,7 +42,7 @@ async fn a_panic_is_marked_and_passed_on() {
     let run = hapax.effect(key(1)).run(|_| async { panic!("boom") as Result<&str, Failure> });
     assert!(tokio::spawn(run).await.unwrap_err().is_panic());
     assert_eq!(state(&hapax, 1).await, Some(StateName::Indeterminate));
-    let effect = hapax.show(key(1)).await.unwrap().unwrap();
+    let effect = hapax.effects().show(key(1)).await.unwrap().unwrap();
     assert!(effect.state.reason().unwrap().contains("boom"));
 }
 
@@ -64,7 +64,7 @@ async fn a_caller_that_leaves_while_asking_leaves_nothing_running() {
     }
     // This answer comes after every release that was sent.
     hapax.effect(key(99)).run(|_| async { ok("after") }).await.unwrap();
-    let left = hapax.list(&[StateName::Running], 100).await.unwrap();
+    let left = hapax.effects().list(&[StateName::Running], 100).await.unwrap();
     assert_eq!(left.len(), 0, "{left:?}");
 }
 

@@ -90,8 +90,8 @@ async fn a_reset_reaches_every_process_before_it_returns() {
         let again = hapax.effect(key(1)).run(|_| async { ok("no") }).await.unwrap();
         assert_eq!(again.how, How::Replayed);
     }
-    let seen = a.show(key(1)).await.unwrap().unwrap().seen();
-    let reset = tokio::time::timeout(LONG, a.reset(key(1), seen, "ann", "wrong input"));
+    let seen = a.effects().show(key(1)).await.unwrap().unwrap().seen();
+    let reset = tokio::time::timeout(LONG, a.effects().reset(key(1), seen, "ann", "wrong input"));
     assert_eq!(reset.await.expect("in time").unwrap(), Judged::Decided(StateName::Failed));
     let again = b.effect(key(1)).run(|_| async { ok("second") }).await.unwrap();
     assert_eq!((again.how, again.body()), (How::Executed, Some(&b"second"[..])));
@@ -114,11 +114,15 @@ async fn a_round_under_load_makes_one_head() {
             })
         })
         .collect();
-    while hapax.last_entry().await.expect("a read") == 0 {
+    while hapax.journal().last_entry().await.expect("a read") == 0 {
         tokio::task::yield_now().await;
     }
     assert!(hapax.pass().await.expect("a round").sealed > 0);
-    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("a look");
+    let verified = hapax
+        .journal()
+        .verify(hapax.journal().verifier().expect("a key"), |_, _| ())
+        .await
+        .expect("a look");
     assert_eq!((verified.heads, verified.damage.len()), (1, 0));
     for caller in busy {
         caller.await.expect("a caller");

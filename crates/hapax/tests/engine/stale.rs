@@ -85,11 +85,11 @@ async fn a_stale_holder_is_fenced_also_in_its_own_transaction() {
     let db = hapax.connection().unwrap();
     let rows: u32 = db.query_row("SELECT count(*) FROM mine", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 0);
-    let effect = hapax.show(key(1)).await.unwrap().unwrap();
+    let effect = hapax.effects().show(key(1)).await.unwrap().unwrap();
     assert!(
         matches!(effect.state, hapax::State::Succeeded(outcome) if outcome.body() == Some(b"fresh"))
     );
-    let doctor = hapax.doctor().await.unwrap();
+    let doctor = hapax.maintenance().doctor().await.unwrap();
     assert!(
         doctor.findings.iter().any(|finding| finding.what.contains("stale attempt")),
         "{doctor:?}"

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hapax::inbox::{Receipt, postgres as inbox};
-use hapax::{Error, Event, Failure, Hapax, How, Safety, StateName, StoreError};
+use hapax::{EntryKind, Error, Failure, Hapax, How, Safety, StateName, StoreError};
 use hapax_testkit::Postgres;
 
 use super::{client, intact, key, open, until};
@@ -62,8 +62,10 @@ async fn a_rolled_back_settle_reports_no_success() {
             let (others, ran) = (others.clone(), ran.clone());
             tokio::spawn(async move {
                 // Until the first attempt runs there is nothing to wait for.
-                until("it runs", || async { others.show(key(1)).await.expect("a read").is_some() })
-                    .await;
+                until("it runs", || async {
+                    others.effects().show(key(1)).await.expect("a read").is_some()
+                })
+                .await;
                 let effect = others.effect(key(1)).safety(Safety::Transactional);
                 let work = |_| async move {
                     ran.fetch_add(1, Ordering::SeqCst);
@@ -138,8 +140,8 @@ async fn an_overtaken_attempt_commits_nothing() {
         .await;
     assert!(stale.is_err());
     assert_eq!(balances(&client).await, 0);
-    let history = hapax.history(key(1), 100).await.expect("a history");
-    assert!(history.iter().any(|entry| entry.event == Event::Contradicted), "{history:?}");
+    let history = hapax.journal().history(key(1), 100).await.expect("a history");
+    assert!(history.iter().any(|entry| entry.event == EntryKind::Contradicted), "{history:?}");
 }
 
 /// Proves K-8: `once_in_postgres` claims, runs and settles in one transaction of the caller's.
@@ -217,7 +219,8 @@ async fn an_open_transaction_delays_nobody_else() {
     tx.commit().await.expect("committed");
     let _ = stop.send(());
     assert_eq!(long.await.expect("no panic").expect("done").body(), Some(&b"long"[..]));
-    let indeterminate = hapax.list(&[StateName::Indeterminate], 10).await.expect("a list");
+    let indeterminate =
+        hapax.effects().list(&[StateName::Indeterminate], 10).await.expect("a list");
     assert!(indeterminate.is_empty(), "{indeterminate:?}");
     let replayed = hapax.effect(key(1)).safety(Safety::Transactional);
     let replayed = replayed.run(|_| async { Ok::<_, Failure>("twice") }).await.expect("an outcome");
@@ -237,7 +240,10 @@ async fn a_locked_row_does_not_hold_up_the_expiry_of_others() {
             let never = |_| async { std::future::pending::<Result<&str, Failure>>().await };
             hapax.effect(key(n)).run(never).await
         });
-        until("it runs", || async { other.show(key(n)).await.expect("a read").is_some() }).await;
+        until("it runs", || async {
+            other.effects().show(key(n)).await.expect("a read").is_some()
+        })
+        .await;
     }
     server.sql("postgres", "UPDATE hapax.lease SET dead = true");
     let tx = client.transaction().await.expect("a transaction");
@@ -246,7 +252,10 @@ async fn a_locked_row_does_not_hold_up_the_expiry_of_others() {
     assert_eq!(other.pass().await.expect("a pass").expired, 1);
     tx.rollback().await.expect("rolled back");
     assert_eq!(other.pass().await.expect("a pass").expired, 1);
-    assert_eq!(other.list(&[StateName::Indeterminate], 10).await.expect("a list").len(), 2);
+    assert_eq!(
+        other.effects().list(&[StateName::Indeterminate], 10).await.expect("a list").len(),
+        2
+    );
 }
 
 /// No transaction is open while an effect runs.
@@ -298,7 +307,7 @@ async fn a_stopped_node_that_was_overtaken_commits_nothing() {
         .spawn()
         .expect("a node");
     let running = || async {
-        let effect = hapax.show(key(1)).await.expect("a read");
+        let effect = hapax.effects().show(key(1)).await.expect("a read");
         effect.is_some_and(|effect| effect.state.name() == StateName::Running)
     };
     until("the node is at work", running).await;
@@ -311,7 +320,7 @@ async fn a_stopped_node_that_was_overtaken_commits_nothing() {
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("goes on");
     assert!(node.wait().expect("a node").success(), "the node saw that it was fenced");
     assert_eq!(balances(&client).await, 0);
-    let recorded = hapax.show(key(1)).await.expect("a read").expect("a record");
+    let recorded = hapax.effects().show(key(1)).await.expect("a read").expect("a record");
     assert!(
         matches!(recorded.state, hapax::State::Succeeded(ref o) if o.body() == Some(b"by another"))
     );

@@ -58,6 +58,10 @@ async fn until<Look: Future<Output = bool>>(what: &str, mut holds: impl FnMut() 
 /// The journal has this many sealed entries, and they are as they were sealed.
 async fn intact(hapax: &Hapax, sealed: u64) {
     hapax.pass().await.expect("sealed");
-    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    let verified = hapax
+        .journal()
+        .verify(hapax.journal().verifier().expect("a key"), |_, _| ())
+        .await
+        .expect("read");
     assert_eq!((verified.sealed, verified.pending, verified.damage), (sealed, 0, Vec::new()));
 }

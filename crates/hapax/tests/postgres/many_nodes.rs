@@ -159,10 +159,13 @@ async fn four_nodes_behind_a_pooler_that_lose_their_sessions() {
     assert_eq!(counts.len() as u64, KEYS);
     let twice: Vec<_> = counts.iter().filter(|(_, count)| **count != 1).collect();
     assert!(twice.is_empty(), "executed twice, {ended} sessions ended: {twice:?}");
-    let hapax =
-        if hapax.show(key(0)).await.is_ok() { hapax } else { open(&server.url("postgres")).await };
+    let hapax = if hapax.effects().show(key(0)).await.is_ok() {
+        hapax
+    } else {
+        open(&server.url("postgres")).await
+    };
     let others = StateName::ALL.into_iter().filter(|state| *state != StateName::Succeeded);
-    let left = hapax.list(&others.collect::<Vec<_>>(), 10).await.expect("a list");
+    let left = hapax.effects().list(&others.collect::<Vec<_>>(), 10).await.expect("a list");
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 

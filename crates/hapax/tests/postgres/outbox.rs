@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hapax::outbox::{
-    Acks, Dataset, Delivery, Event, Guards, Outbox, Payload, RecordFilter, Redrive, Sink, Status,
+    Acks, Dataset, Delivery, Event, Guards, OutboxConfig, Payload, RecordFilter, Redrive, Sink,
+    Status,
 };
 use hapax::{Error, Failure, Hapax};
 use hapax_testkit::Postgres;
@@ -31,8 +32,8 @@ impl Sink for Shelf {
     }
 }
 
-pub(super) fn outbox(shelf: &Shelf) -> Outbox {
-    let outbox = Outbox::new().sink("shelf", shelf.clone()).expect("a name");
+pub(super) fn outbox(shelf: &Shelf) -> OutboxConfig {
+    let outbox = OutboxConfig::new().sink("shelf", shelf.clone()).expect("a name");
     outbox.route("*", "*", &["shelf"]).expect("a name")
 }
 
@@ -70,7 +71,7 @@ async fn events_of_callers_transactions_are_delivered() {
     let url = server.database("outbox");
     let hapax = open(&url).await;
     let shelf = Shelf::default();
-    let dispatcher = hapax.dispatch(outbox(&shelf)).await.expect("a dispatcher");
+    let dispatcher = hapax.outbox().dispatch(outbox(&shelf)).await.expect("a dispatcher");
     let mut client = client(&url).await;
     for n in 0..6 {
         let tx = client.transaction().await.expect("a transaction");
@@ -94,7 +95,7 @@ async fn events_of_callers_transactions_are_delivered() {
     rests(&dispatcher).await;
     assert_eq!(shelf.payloads(), ["0", "2", "4", "7", "9"]);
     let all = RecordFilter { limit: 100, ..RecordFilter::default() };
-    let found = hapax.records(all).await.expect("records");
+    let found = hapax.outbox().records(all).await.expect("records");
     assert!(found.iter().all(|found| found.status == Status::Dispatched), "{found:?}");
     let view = "SELECT count(*) FROM hapax.outbox WHERE status = 'dispatched' AND attempt = 1";
     assert_eq!(server.sql("outbox", view).trim(), "5");
@@ -107,9 +108,11 @@ async fn followers_hear_of_transactions_that_end_late() {
     let server = Postgres::start();
     let url = server.database("outbox");
     let (here, there) = (open(&url).await, open(&url).await);
-    here.configure(&outbox(&Shelf::default())).await.expect("routes");
-    let (mut one, mut two) =
-        (here.follow("*", "*").await.expect("one"), there.follow("*", "flow").await.expect("two"));
+    here.outbox().configure(&outbox(&Shelf::default())).await.expect("routes");
+    let (mut one, mut two) = (
+        here.outbox().follow("*", "*").await.expect("one"),
+        there.outbox().follow("*", "flow").await.expect("two"),
+    );
     let mut first = client(&url).await;
     let early = first.transaction().await.expect("a transaction");
     early.batch_execute(&by_sql("01", "1")).await.expect("emitted, not committed");
@@ -140,7 +143,7 @@ async fn guards_hold_in_callers_transactions() {
     let server = Postgres::start();
     let url = server.database("outbox");
     let hapax = open(&url).await;
-    hapax.configure(&outbox(&Shelf::default())).await.expect("routes");
+    hapax.outbox().configure(&outbox(&Shelf::default())).await.expect("routes");
     let mut client = client(&url).await;
     let tx = client.transaction().await.expect("a transaction");
     let emit = async |_: &hapax::tokio_postgres::Transaction<'_>, claim: &hapax::Claim| {
@@ -156,7 +159,7 @@ async fn guards_hold_in_callers_transactions() {
 
     let wells = Dataset { masked: Some(7), order: Some("/well".into()), ..Dataset::default() };
     let declared = outbox(&Shelf::default()).dataset("wells", wells);
-    hapax.configure(&declared).await.expect("datasets");
+    hapax.outbox().configure(&declared).await.expect("datasets");
     for (n, payload, refusal) in [
         (2, r#"{"well":3,"lat":38.25}"#, "has exact coordinates at /lat"),
         (3, r#"{"well":3}"#, ""),
@@ -186,7 +189,7 @@ async fn events_emitted_by_sql_are_guarded_before_they_are_sent() {
     let shelf = Shelf::default();
     let wells = Dataset { masked: Some(7), ..Dataset::default() };
     let declared = || outbox(&shelf).dataset("wells", wells.clone());
-    let dispatcher = hapax.dispatch(declared()).await.expect("a dispatcher");
+    let dispatcher = hapax.outbox().dispatch(declared()).await.expect("a dispatcher");
     for (key, dataset, payload) in [
         ("01", "flow", r#"{"n":1}"#),
         ("02", "flow", r#"{"to":"ada@example.org"}"#),
@@ -202,16 +205,16 @@ async fn events_emitted_by_sql_are_guarded_before_they_are_sent() {
     arrived.sort();
     assert_eq!(arrived, [r#"{"lat":38.25}"#, r#"{"n":1}"#], "what is behind it waits too");
     let failed = RecordFilter { status: Some(Status::Failed), limit: 9, ..RecordFilter::default() };
-    let failed = hapax.records(failed).await.expect("records");
+    let failed = hapax.outbox().records(failed).await.expect("records");
     let said: Vec<_> = failed.iter().filter_map(|f| f.deliveries[0].error.as_deref()).collect();
     let barred = |what: &str| format!("the guards bar it: {what}");
     assert_eq!(said, [barred("exact coordinates at /lat"), barred("an e-mail address at /to")]);
 
     let lenient = Guards { personal: false, ..Guards::default() };
-    hapax.configure(&declared().guards(lenient)).await.expect("guards");
+    hapax.outbox().configure(&declared().guards(lenient)).await.expect("guards");
     let (namespace, limit) = (hapax.namespace().clone(), 9);
     let again = Redrive { namespace, sink: None, id: None, may_duplicate: false, limit };
-    assert_eq!(hapax.redrive(again).await.expect("a redrive"), 2);
+    assert_eq!(hapax.outbox().redrive(again).await.expect("a redrive"), 2);
     rests(&dispatcher).await;
     let arrived = shelf.payloads();
     assert_eq!(arrived[2..], [r#"{"to":"ada@example.org"}"#, r#"{"n":3}"#]);
@@ -226,7 +229,7 @@ async fn the_database_refuses_what_would_break_the_outbox() {
     let hapax: Hapax = open(&url).await;
     let none = server.try_sql("outbox", &by_sql("01", "1")).expect_err("no route");
     assert!(none.contains("no route takes the event counted of dataset flow"), "{none}");
-    hapax.configure(&outbox(&Shelf::default())).await.expect("routes");
+    hapax.outbox().configure(&outbox(&Shelf::default())).await.expect("routes");
     server.sql("outbox", &by_sql("01", "1"));
     let stale = "SELECT hapax.emit('sha256:' || repeat('01', 32), 'att_' || repeat('00', 16),
                  'counted', 'flow', '2')";
@@ -261,13 +264,13 @@ async fn events_emitted_by_sql_are_routed_as_declared() {
     let url = server.database("outbox");
     let hapax: Hapax = open(&url).await;
     let routes = outbox(&Shelf::default()).route("counted", "flow", &["shelf"]).expect("a name");
-    hapax.configure(&routes).await.expect("routes");
+    hapax.outbox().configure(&routes).await.expect("routes");
     server.sql("outbox", &by_sql("01", "1"));
     let deliveries = "SELECT count(*) FROM hapax.delivery";
     assert_eq!(server.sql("outbox", deliveries), "1", "two routes, one sink");
 
-    let nowhere = Outbox::new().route("counted", "*", &[]).expect("a route");
-    hapax.configure(&nowhere).await.expect("routes");
+    let nowhere = OutboxConfig::new().route("counted", "*", &[]).expect("a route");
+    hapax.outbox().configure(&nowhere).await.expect("routes");
     server.sql("outbox", &by_sql("02", "2"));
     assert_eq!(server.sql("outbox", deliveries), "1", "it goes nowhere");
     let recorded = "SELECT count(*) FROM hapax.outbox_record";
@@ -293,7 +296,7 @@ async fn records_have_a_partition_a_month() {
     let url = server.database("months");
     let hapax = open(&url).await;
     let shelf = Shelf::default();
-    let dispatcher = hapax.dispatch(outbox(&shelf)).await.expect("a dispatcher");
+    let dispatcher = hapax.outbox().dispatch(outbox(&shelf)).await.expect("a dispatcher");
     server.sql("months", &by_sql("01", "1"));
     rests(&dispatcher).await;
     assert_eq!(shelf.payloads(), ["1"]);

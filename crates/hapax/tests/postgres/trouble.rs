@@ -67,7 +67,7 @@ async fn a_lost_reply_is_asked_again() {
     assert!(counts.values().all(|count| *count == 1), "executed twice: {counts:?}");
     for line in counts.keys() {
         let n: u64 = line.parse().expect("a number");
-        let effect = hapax.show(key(n)).await.expect("a read").expect("a record");
+        let effect = hapax.effects().show(key(n)).await.expect("a read").expect("a record");
         assert_eq!(effect.state.name(), StateName::Succeeded, "{line}");
     }
 }
@@ -165,7 +165,11 @@ async fn the_journal_cannot_be_changed() {
             assert!(empty || tried.is_err_and(|error| error.contains("HX105")), "{statement}");
         }
     }
-    let verified = hapax.verify(hapax.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    let verified = hapax
+        .journal()
+        .verify(hapax.journal().verifier().expect("a key"), |_, _| ())
+        .await
+        .expect("read");
     assert_eq!((verified.sealed, verified.damage), (2, Vec::new()));
 }
 
@@ -209,7 +213,7 @@ async fn callers_transactions_are_synced() {
     let row = tx.query_one("SHOW synchronous_commit", &[]).await.expect("a setting");
     assert_eq!(row.get::<_, &str>(0), "on");
     tx.commit().await.expect("committed");
-    let found = hapax.doctor().await.expect("a doctor").findings;
+    let found = hapax.maintenance().doctor().await.expect("a doctor").findings;
     assert!(found.iter().any(|f| f.what.contains("synchronous_commit is off")), "{found:?}");
     assert!(found.iter().any(|f| f.what.contains("fsync is off")), "{found:?}");
 }
@@ -240,17 +244,17 @@ async fn a_reload_does_not_make_commits_forgetful() {
         perform(n).await.expect("done");
     }
     assert_eq!(server.sql("postgres", "SELECT DISTINCT synced FROM seen"), "on");
-    let found = hapax.doctor().await.expect("a doctor").findings;
+    let found = hapax.maintenance().doctor().await.expect("a doctor").findings;
     assert!(found.iter().any(|f| f.what.contains("synchronous_commit is off")), "{found:?}");
     // Readiness shows the settings that no session can turn on.
     assert!(
-        hapax.turned_off().await.expect("asked").is_empty(),
+        hapax.maintenance().turned_off().await.expect("asked").is_empty(),
         "fsync was off from the beginning"
     );
     server.sql("postgres", "ALTER SYSTEM SET full_page_writes = off");
     server.sql("postgres", "SELECT pg_reload_conf()");
     until("it is reloaded", || is_off("full_page_writes")).await;
-    assert_eq!(hapax.turned_off().await.expect("asked"), ["full_page_writes"]);
+    assert_eq!(hapax.maintenance().turned_off().await.expect("asked"), ["full_page_writes"]);
 }
 
 /// Commits by hapax itself are synced too, one effect alone and many together, whatever the
@@ -318,7 +322,7 @@ async fn a_restored_database_is_told_so() {
         String::from_utf8(body).expect("text").parse().expect("a number")
     };
     let before = number(fence(1).await.expect("done"));
-    hapax.after_restore().await.expect("told");
+    hapax.maintenance().after_restore().await.expect("told");
     let after = number(fence(2).await.expect("done"));
     assert!(after > before + 1_000_000_000, "{before} {after}");
     intact(&hapax, 4).await;
@@ -335,7 +339,7 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
         metadata: "{}".into(),
         updated: hapax::Timestamp(0),
     };
-    hapax.keep_ontology(id, Some(ontology), "ada").await.expect("kept");
+    hapax.results().keep_ontology(id, Some(ontology), "ada").await.expect("kept");
     let effect = hapax.effect(key(3)).safety(Safety::Transactional);
     let made = effect.run(|claim| async move {
         let (text_hash, params_hash) = ("t".into(), "p".into());
@@ -355,8 +359,8 @@ async fn results_are_kept_and_removed(hapax: &hapax::Hapax) {
     let name = hapax::Name { namespace: hapax.namespace().clone(), key: key(3) };
     let (ontology, about) = (id.to_owned(), "{}".to_owned());
     let access = CacheAccess { name, ontology, kind: AccessKind::Hit, times: 1, about };
-    hapax.record_accesses(vec![access]).await.expect("written down");
-    assert_eq!(hapax.evict(Evict::All, 10).await.expect("removed"), 1);
+    hapax.results().record_accesses(vec![access]).await.expect("written down");
+    assert_eq!(hapax.results().evict(Evict::All, 10).await.expect("removed"), 1);
 }
 
 /// Proves K-13: the rights that the documentation gives a node are enough to work, and not enough
@@ -379,12 +383,13 @@ async fn a_node_needs_no_more_rights_than_documented() {
     assert_eq!(pass.sealed, 2);
     hapax
         .in_namespace(hapax::Namespace::new("other").expect("a name"))
+        .effects()
         .show(key(1))
         .await
         .expect("read");
     results_are_kept_and_removed(&hapax).await;
     let shelf = Shelf::default();
-    let dispatcher = hapax.dispatch(outbox(&shelf)).await.expect("a dispatcher");
+    let dispatcher = hapax.outbox().dispatch(outbox(&shelf)).await.expect("a dispatcher");
     let effect = hapax.effect(key(2)).safety(Safety::Transactional);
     let answer = effect.run(|claim| async move {
         claim.emit(event(2))?;
@@ -444,7 +449,8 @@ async fn a_failover_loses_nothing_and_expires_no_lease() {
             hapax.effect(key(100)).run(work).await
         }
     });
-    until("it runs", || async { hapax.show(key(100)).await.expect("a read").is_some() }).await;
+    until("it runs", || async { hapax.effects().show(key(100)).await.expect("a read").is_some() })
+        .await;
     primary.kill();
     standby.promote();
     for n in 50..60 {
@@ -456,16 +462,21 @@ async fn a_failover_loses_nothing_and_expires_no_lease() {
     let node =
         Hapax::builder().background(false).open(standby.url("postgres")).await.expect("open");
     for n in 0..60 {
-        let effect = node.show(key(n)).await.expect("a read").expect("it was acknowledged");
+        let effect =
+            node.effects().show(key(n)).await.expect("a read").expect("it was acknowledged");
         assert_eq!(effect.state.name(), StateName::Succeeded);
     }
     // Longer than a lease: every live holder has renewed on the new server.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let _ = stop.send(());
     assert_eq!(running.await.expect("no panic").expect("done").body(), Some(&b"all the while"[..]));
-    let stuck = node.list(&[StateName::Indeterminate], 10).await.expect("a list");
+    let stuck = node.effects().list(&[StateName::Indeterminate], 10).await.expect("a list");
     assert!(stuck.is_empty(), "{stuck:?}");
-    let verified = node.verify(node.verifier().expect("a key"), |_, _| ()).await.expect("read");
+    let verified = node
+        .journal()
+        .verify(node.journal().verifier().expect("a key"), |_, _| ())
+        .await
+        .expect("read");
     assert_eq!(verified.damage, Vec::new());
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hapax_core::delivery::{Refusal, Retryability, Sent};
+use hapax_core::delivery::{DeliveryRefusal, Retryability, Sent};
 use hapax_store::outbox::{BatchedDelivery, SendBatch};
 use tokio::sync::mpsc;
 
@@ -103,7 +103,7 @@ impl Sends {
         let Some(batch) = self.batches.get(&id) else { return Vec::new() };
         let sent = match batch.refused {
             true => Sent::Held,
-            false => Sent::Refused(Refusal {
+            false => Sent::Refused(DeliveryRefusal {
                 reason: "the sink reported no result".into(),
                 retryability: Retryability::Perhaps,
             }),

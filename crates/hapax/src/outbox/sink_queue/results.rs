@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hapax_core::delivery::{Next, Refusal, Retryability, Sent, judge};
+use hapax_core::delivery::{DeliveryRefusal, Next, Retryability, Sent, judge};
 use hapax_core::guard::redact;
 use hapax_core::outbox::OrderingKeyHash;
 use hapax_core::outcome::bounded;
@@ -163,7 +163,7 @@ impl SinkQueue {
             }
             None => "each dispatcher that sent it died before it had the sink's answer".to_owned(),
         };
-        let sent = Sent::Refused(Refusal { reason, retryability: Retryability::Never });
+        let sent = Sent::Refused(DeliveryRefusal { reason, retryability: Retryability::Never });
         self.decide(&delivery, &sent, now, 0)
     }
 }

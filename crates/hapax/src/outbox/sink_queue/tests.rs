@@ -1,6 +1,6 @@
 use std::ops::Range;
 
-use hapax_core::delivery::{Refusal, Retryability, Sent};
+use hapax_core::delivery::{DeliveryRefusal, Retryability, Sent};
 use hapax_core::key::Key;
 use hapax_core::name::Name;
 use hapax_core::outbox::{Event, OutboxId, Payload, Record};
@@ -74,7 +74,7 @@ fn a_look_that_missed_a_failure_does_not_unpark_its_key() {
     let batch = next_batch(&mut queue, now);
     assert_eq!((batch.len(), queue.in_flight()), (3, 3));
     queue.result(&batch[0], &DELIVERED, now, 0);
-    let refusal = Refusal { reason: "no".into(), retryability: Retryability::Never };
+    let refusal = DeliveryRefusal { reason: "no".into(), retryability: Retryability::Never };
     let failed = queue.result(&batch[1], &Sent::Refused(refusal), now, 0).unwrap();
     assert!(matches!(failed.disposition, Disposition::Failed { park: true, .. }));
     assert_eq!((queue.in_flight(), queue.len(), queue.is_empty()), (0, 0, true));
