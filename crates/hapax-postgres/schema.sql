@@ -44,6 +44,20 @@ CREATE TABLE hapax.body (
     CONSTRAINT body_pkey PRIMARY KEY (id)
 );
 
+CREATE TABLE hapax.cache_access (
+    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    namespace integer NOT NULL,
+    kind smallint NOT NULL,
+    times bigint NOT NULL,
+    at bigint NOT NULL,
+    key hapax.bytes32 NOT NULL,
+    ontology text NOT NULL,
+    about text NOT NULL,
+    CONSTRAINT cache_access_kind_check CHECK (((kind >= 0) AND (kind <= 2))),
+    CONSTRAINT cache_access_pkey PRIMARY KEY (id)
+);
+CREATE INDEX cache_access_at ON hapax.cache_access USING btree (at);
+
 CREATE TABLE hapax.dataset (
     name text NOT NULL,
     declaration text NOT NULL,
@@ -53,7 +67,7 @@ CREATE TABLE hapax.dataset (
 CREATE TABLE hapax.delivery (
     seq bigint NOT NULL,
     xid bigint NOT NULL,
-    track bigint NOT NULL,
+    ordering_hash bigint NOT NULL,
     due bigint,
     updated bigint NOT NULL,
     namespace integer NOT NULL,
@@ -63,13 +77,13 @@ CREATE TABLE hapax.delivery (
     error text,
     outbox_id uuid NOT NULL,
     CONSTRAINT delivery_check CHECK (((NOT parks) OR (due IS NULL))),
-    CONSTRAINT delivery_pkey PRIMARY KEY (track, seq, sink)
+    CONSTRAINT delivery_pkey PRIMARY KEY (ordering_hash, seq, sink)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX delivery_failed ON hapax.delivery USING btree (sink, seq) WHERE (due IS NULL);
 CREATE INDEX delivery_queue ON hapax.delivery USING btree (sink, namespace, xid, seq) WHERE (due IS NOT NULL);
 CREATE TRIGGER ends BEFORE DELETE ON hapax.delivery FOR EACH STATEMENT EXECUTE FUNCTION hapax.delivery_ends();
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.delivery FOR EACH STATEMENT EXECUTE FUNCTION hapax.refuse('deliveries cannot be truncated');
-CREATE TRIGGER state_only BEFORE UPDATE ON hapax.delivery FOR EACH ROW WHEN (((new.seq <> old.seq) OR (new.sink <> old.sink) OR (new.track <> old.track) OR (new.namespace <> old.namespace) OR (new.xid <> old.xid) OR (new.outbox_id <> old.outbox_id))) EXECUTE FUNCTION hapax.refuse('only the state of a delivery changes');
+CREATE TRIGGER state_only BEFORE UPDATE ON hapax.delivery FOR EACH ROW WHEN (((new.seq <> old.seq) OR (new.sink <> old.sink) OR (new.ordering_hash <> old.ordering_hash) OR (new.namespace <> old.namespace) OR (new.xid <> old.xid) OR (new.outbox_id <> old.outbox_id))) EXECUTE FUNCTION hapax.refuse('only the state of a delivery changes');
 
 CREATE TABLE hapax.dispatched (
     id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -146,16 +160,6 @@ CREATE TABLE hapax.epoch (
 );
 CREATE TRIGGER grows BEFORE UPDATE ON hapax.epoch FOR EACH ROW WHEN ((new.epoch <= old.epoch)) EXECUTE FUNCTION hapax.refuse('an epoch only grows');
 
-CREATE TABLE hapax.flight (
-    lease hapax.bytes16 NOT NULL,
-    id bigint NOT NULL,
-    sink smallint NOT NULL,
-    seqs bigint[] NOT NULL,
-    tracks bigint[] STORAGE EXTERNAL NOT NULL,
-    tried integer[] NOT NULL,
-    CONSTRAINT flight_pkey PRIMARY KEY (lease, id)
-) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
-
 CREATE TABLE hapax.guard (
     id integer NOT NULL,
     personal boolean NOT NULL DEFAULT true,
@@ -172,20 +176,6 @@ CREATE TABLE hapax.head (
 );
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON hapax.head FOR EACH ROW EXECUTE FUNCTION hapax.refuse('a head cannot be changed');
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.head FOR EACH STATEMENT EXECUTE FUNCTION hapax.refuse('heads cannot be truncated');
-
-CREATE TABLE hapax.heard (
-    id bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
-    namespace integer NOT NULL,
-    what smallint NOT NULL,
-    times bigint NOT NULL,
-    at bigint NOT NULL,
-    key hapax.bytes32 NOT NULL,
-    ontology text NOT NULL,
-    about text NOT NULL,
-    CONSTRAINT heard_pkey PRIMARY KEY (id),
-    CONSTRAINT heard_what_check CHECK (((what >= 0) AND (what <= 2)))
-);
-CREATE INDEX heard_at ON hapax.heard USING btree (at);
 
 CREATE TABLE hapax.journal (
     id bigint NOT NULL,
@@ -266,7 +256,7 @@ CREATE TABLE hapax.ontology (
 CREATE TABLE hapax.outbox_record (
     seq bigint NOT NULL DEFAULT nextval('hapax.outbox_seq'::regclass),
     created_at bigint NOT NULL,
-    track bigint NOT NULL,
+    ordering_hash bigint NOT NULL,
     namespace integer NOT NULL,
     ordinal integer NOT NULL,
     ordering smallint NOT NULL,
@@ -306,6 +296,23 @@ CREATE TABLE hapax.part (
 CREATE INDEX part_kind ON hapax.part USING btree (namespace, kind, place);
 CREATE INDEX part_whole ON hapax.part USING btree (namespace, whole, kind, place);
 
+CREATE TABLE hapax.result_index (
+    namespace integer NOT NULL,
+    bytes bigint NOT NULL,
+    created bigint NOT NULL,
+    used bigint NOT NULL,
+    whole boolean NOT NULL,
+    key hapax.bytes32 NOT NULL,
+    ontology text NOT NULL,
+    version text NOT NULL,
+    text_hash text NOT NULL,
+    params_hash text NOT NULL,
+    CONSTRAINT result_index_pkey PRIMARY KEY (namespace, key)
+);
+CREATE INDEX result_index_ontology ON hapax.result_index USING btree (namespace, ontology);
+CREATE INDEX result_index_text ON hapax.result_index USING btree (namespace, text_hash) WHERE whole;
+CREATE INDEX result_index_used ON hapax.result_index USING btree (namespace, used);
+
 CREATE TABLE hapax.route (
     id integer NOT NULL GENERATED ALWAYS AS IDENTITY,
     nth integer NOT NULL,
@@ -341,22 +348,15 @@ CREATE TABLE hapax.self (
     CONSTRAINT self_pkey PRIMARY KEY (id)
 );
 
-CREATE TABLE hapax.shelf (
-    namespace integer NOT NULL,
-    bytes bigint NOT NULL,
-    created bigint NOT NULL,
-    used bigint NOT NULL,
-    whole boolean NOT NULL,
-    key hapax.bytes32 NOT NULL,
-    ontology text NOT NULL,
-    version text NOT NULL,
-    text_hash text NOT NULL,
-    params_hash text NOT NULL,
-    CONSTRAINT shelf_pkey PRIMARY KEY (namespace, key)
-);
-CREATE INDEX shelf_ontology ON hapax.shelf USING btree (namespace, ontology);
-CREATE INDEX shelf_text ON hapax.shelf USING btree (namespace, text_hash) WHERE whole;
-CREATE INDEX shelf_used ON hapax.shelf USING btree (namespace, used);
+CREATE TABLE hapax.send_batch (
+    lease hapax.bytes16 NOT NULL,
+    id bigint NOT NULL,
+    sink smallint NOT NULL,
+    seqs bigint[] NOT NULL,
+    ordering_hashes bigint[] STORAGE EXTERNAL NOT NULL,
+    tried integer[] NOT NULL,
+    CONSTRAINT send_batch_pkey PRIMARY KEY (lease, id)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 
 CREATE TABLE hapax.sink (
     id smallint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -427,8 +427,6 @@ CREATE FUNCTION hapax.extracted(outcome bytea) RETURNS jsonb LANGUAGE plpgsql IM
 CREATE FUNCTION hapax.first_id(ms bigint) RETURNS uuid LANGUAGE sql IMMUTABLE;
 CREATE FUNCTION hapax.gap_length(term_ms bigint) RETURNS bigint LANGUAGE sql IMMUTABLE;
 CREATE FUNCTION hapax.gap_ms(nth bigint) RETURNS bigint LANGUAGE sql IMMUTABLE;
-CREATE FUNCTION hapax.land(lease bytea, now bigint, over bigint[], l_sink smallint[], l_namespace integer[], l_xid bigint[], l_seq bigint[], l_tried integer[], l_state smallint[], l_due bigint[], l_error text[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
-CREATE FUNCTION hapax.put_delivered(now bigint, l_place tid[], l_sink smallint[], l_seq bigint[], l_tried integer[], l_state smallint[]) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
 CREATE FUNCTION hapax.load(namespace integer, key bytea, now bigint) RETURNS hapax.effect LANGUAGE plpgsql;
 CREATE FUNCTION hapax.lock_is_one() RETURNS trigger LANGUAGE plpgsql;
 CREATE FUNCTION hapax.look(namespaces integer[], keys bytea[]) RETURNS TABLE(namespace integer, key bytea, entry bigint, fingerprint bytea, state smallint, safety smallint, settling_ms bigint, attempt bytea, fence bigint, generation integer, attempts integer, created bigint, updated bigint, lock bigint, label text, ttl_ms bigint, lease bytea, at_ms bigint, tries integer, cause smallint, reason text, outcome bytea, digest bytea, size bigint, domain text, epoch bigint) LANGUAGE plpgsql STABLE SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
@@ -439,7 +437,10 @@ CREATE FUNCTION hapax.newest(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE s
 CREATE FUNCTION hapax.next_entry() RETURNS bigint LANGUAGE sql;
 CREATE FUNCTION hapax.note(e hapax.effect, number bigint, prev_number bigint, kind integer) RETURNS void LANGUAGE plpgsql;
 CREATE FUNCTION hapax.now_ms() RETURNS bigint LANGUAGE sql;
+CREATE FUNCTION hapax.ordering_hash(namespace text, ordering integer, key text, outbox_id uuid) RETURNS bigint LANGUAGE plpgsql IMMUTABLE;
 CREATE FUNCTION hapax.outbox_id(namespace text, key bytea, created bigint, generation integer, ordinal integer) RETURNS uuid LANGUAGE plpgsql IMMUTABLE;
+CREATE FUNCTION hapax.put_delivered(now bigint, l_place tid[], l_sink smallint[], l_seq bigint[], l_tried integer[], l_state smallint[]) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
+CREATE FUNCTION hapax.put_results(lease bytea, now bigint, over bigint[], l_sink smallint[], l_namespace integer[], l_xid bigint[], l_seq bigint[], l_tried integer[], l_state smallint[], l_due bigint[], l_error text[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
 CREATE FUNCTION hapax.quick(now bigint, s_namespace integer[], s_key bytea[], s_entry bigint[], s_outcome bytea[], s_digest bytea[], s_expires bigint[], c_namespace integer[], c_key bytea[], c_fingerprint bytea[], c_safety smallint[], c_settling bigint[], c_attempt bytea[], c_label text[], c_ttl bigint[], c_lease bytea[], c_deadline bigint[]) RETURNS TABLE(namespace integer, key bytea, entry bigint) LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off SET lock_timeout=50ms;
 CREATE FUNCTION hapax.quick_with_locks(now bigint, hints bigint, s_namespace integer[], s_key bytea[], s_entry bigint[], s_outcome bytea[], s_digest bytea[], s_expires bigint[], s_lock bigint[], s_note text[], c_namespace integer[], c_key bytea[], c_fingerprint bytea[], c_safety smallint[], c_settling bigint[], c_attempt bytea[], c_label text[], c_ttl bigint[], c_lease bytea[], c_deadline bigint[], c_lock bigint[], c_note text[]) RETURNS TABLE(namespace integer, key bytea, entry bigint) LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off SET lock_timeout=50ms;
 CREATE FUNCTION hapax.record_is_whole() RETURNS trigger LANGUAGE plpgsql;
@@ -448,7 +449,6 @@ CREATE FUNCTION hapax.renew(lease text, term_ms bigint DEFAULT 15000, holder tex
 CREATE FUNCTION hapax.settle(key text, attempt text, fence bigint, outcome bytea, namespace text DEFAULT 'default'::text, digest bytea DEFAULT NULL::bytea, size bigint DEFAULT NULL::bigint) RETURNS void LANGUAGE plpgsql;
 CREATE FUNCTION hapax.state_name(code integer) RETURNS text LANGUAGE sql IMMUTABLE;
 CREATE FUNCTION hapax.steady_since(now bigint, term_ms bigint) RETURNS bigint LANGUAGE sql STABLE;
-CREATE FUNCTION hapax.ordering_hash(namespace text, ordering integer, key text, outbox_id uuid) RETURNS bigint LANGUAGE plpgsql IMMUTABLE;
 
 CREATE VIEW hapax.effects (
     key text,

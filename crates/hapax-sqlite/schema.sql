@@ -30,6 +30,19 @@ CREATE TABLE body (
     lz4    BLOB NOT NULL
 ) STRICT;
 
+CREATE TABLE cache_access (
+    id        INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL,
+    key       BLOB NOT NULL CHECK (length(key) = 32),
+    ontology  TEXT NOT NULL,
+    -- 0 hit, 1 miss, 2 shared
+    kind      INTEGER NOT NULL CHECK (kind BETWEEN 0 AND 2),
+    times     INTEGER NOT NULL,
+    about     TEXT NOT NULL,
+    at        INTEGER NOT NULL
+) STRICT;
+CREATE INDEX cache_access_at ON cache_access (at);
+
 CREATE TABLE dataset (
     name        TEXT PRIMARY KEY,
     declaration TEXT NOT NULL
@@ -39,7 +52,7 @@ CREATE TABLE delivery (
     sink      INTEGER NOT NULL,
     seq       INTEGER NOT NULL,
     namespace INTEGER NOT NULL,
-    track     INTEGER NOT NULL,
+    ordering_hash     INTEGER NOT NULL,
     tried     INTEGER NOT NULL DEFAULT 0,
     -- When to try next; NULL once it has failed.
     due       INTEGER,
@@ -51,7 +64,7 @@ CREATE TABLE delivery (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX delivery_failed ON delivery (sink, seq) WHERE due IS NULL;
 CREATE INDEX delivery_of ON delivery (seq);
-CREATE INDEX delivery_track ON delivery (track, seq);
+CREATE INDEX delivery_ordering ON delivery (ordering_hash, seq);
 CREATE TRIGGER delivery_no_delete BEFORE DELETE ON delivery
 WHEN NOT EXISTS (SELECT 1 FROM dispatched WHERE seq = OLD.seq AND sink = OLD.sink)
 BEGIN SELECT RAISE(FAIL, 'a delivery ends when its sink has it'); END;
@@ -61,7 +74,7 @@ WHEN EXISTS (SELECT 1 FROM delivery WHERE sink = NEW.sink AND namespace = NEW.na
 BEGIN SELECT RAISE(FAIL, 'a delivery is made once'); END;
 CREATE TRIGGER delivery_state_only BEFORE UPDATE ON delivery
 WHEN NEW.sink <> OLD.sink OR NEW.seq <> OLD.seq OR NEW.namespace <> OLD.namespace
-    OR NEW.track <> OLD.track
+    OR NEW.ordering_hash <> OLD.ordering_hash
 BEGIN SELECT RAISE(FAIL, 'only the state of a delivery changes'); END;
 
 CREATE TABLE dispatched (
@@ -143,19 +156,19 @@ CREATE INDEX effect_stuck ON effect (stuck) WHERE stuck IS NOT NULL;
 CREATE INDEX effect_voidable ON effect (voidable) WHERE voidable IS NOT NULL;
 CREATE TRIGGER effect_gone AFTER DELETE ON effect
 BEGIN
-    DELETE FROM key_tail WHERE namespace = OLD.namespace AND half = substr(OLD.key, 1, 16) AND effect = OLD.id;
-    DELETE FROM key_middle WHERE namespace = OLD.namespace AND half = substr(OLD.key, 1, 16) AND effect = OLD.id;
-    DELETE FROM key_index WHERE namespace = OLD.namespace AND half = substr(OLD.key, 1, 16) AND effect = OLD.id;
+    DELETE FROM key_tail WHERE namespace = OLD.namespace AND prefix = substr(OLD.key, 1, 16) AND effect = OLD.id;
+    DELETE FROM key_middle WHERE namespace = OLD.namespace AND prefix = substr(OLD.key, 1, 16) AND effect = OLD.id;
+    DELETE FROM key_index WHERE namespace = OLD.namespace AND prefix = substr(OLD.key, 1, 16) AND effect = OLD.id;
 END;
 CREATE TRIGGER effect_indexed AFTER INSERT ON effect
 BEGIN
-    INSERT INTO key_tail (namespace, half, effect) VALUES (NEW.namespace, substr(NEW.key, 1, 16), NEW.id);
+    INSERT INTO key_tail (namespace, prefix, effect) VALUES (NEW.namespace, substr(NEW.key, 1, 16), NEW.id);
 END;
 CREATE TRIGGER effect_new BEFORE INSERT ON effect
 WHEN NEW.id <> NEW.fence
-    OR EXISTS (SELECT 1 FROM key_tail WHERE namespace = NEW.namespace AND half = substr(NEW.key, 1, 16))
-    OR EXISTS (SELECT 1 FROM key_middle WHERE namespace = NEW.namespace AND half = substr(NEW.key, 1, 16))
-    OR EXISTS (SELECT 1 FROM key_index WHERE namespace = NEW.namespace AND half = substr(NEW.key, 1, 16))
+    OR EXISTS (SELECT 1 FROM key_tail WHERE namespace = NEW.namespace AND prefix = substr(NEW.key, 1, 16))
+    OR EXISTS (SELECT 1 FROM key_middle WHERE namespace = NEW.namespace AND prefix = substr(NEW.key, 1, 16))
+    OR EXISTS (SELECT 1 FROM key_index WHERE namespace = NEW.namespace AND prefix = substr(NEW.key, 1, 16))
 BEGIN
     SELECT CASE WHEN NEW.id <> NEW.fence
         THEN RAISE(FAIL, 'an effect has the number of its first entry') ELSE RAISE(IGNORE) END;
@@ -169,15 +182,6 @@ CREATE TABLE epoch (
 ) STRICT, WITHOUT ROWID;
 CREATE TRIGGER epoch_grows BEFORE UPDATE ON epoch WHEN NEW.epoch <= OLD.epoch
 BEGIN SELECT RAISE(ABORT, 'an epoch only grows'); END;
-
-CREATE TABLE flight (
-    lease BLOB NOT NULL,
-    id    INTEGER NOT NULL,
-    sink  INTEGER NOT NULL,
-    -- Pairs, as JSON: the number of a record, and how often it was tried, this time included.
-    tries TEXT NOT NULL,
-    PRIMARY KEY (lease, id)
-) STRICT, WITHOUT ROWID;
 
 CREATE TABLE guard (
     id         INTEGER PRIMARY KEY CHECK (id = 1),
@@ -197,19 +201,6 @@ CREATE TRIGGER head_no_delete BEFORE DELETE ON head
 BEGIN SELECT RAISE(ABORT, 'a head cannot be deleted'); END;
 CREATE TRIGGER head_no_update BEFORE UPDATE ON head
 BEGIN SELECT RAISE(ABORT, 'a head cannot be updated'); END;
-
-CREATE TABLE heard (
-    id        INTEGER PRIMARY KEY,
-    namespace INTEGER NOT NULL,
-    key       BLOB NOT NULL CHECK (length(key) = 32),
-    ontology  TEXT NOT NULL,
-    -- 0 hit, 1 miss, 2 shared
-    what      INTEGER NOT NULL CHECK (what BETWEEN 0 AND 2),
-    times     INTEGER NOT NULL,
-    about     TEXT NOT NULL,
-    at        INTEGER NOT NULL
-) STRICT;
-CREATE INDEX heard_at ON heard (at);
 
 CREATE TABLE journal (
     -- Numbers are positive; a trigger tells an insert without a number by its -1.
@@ -236,23 +227,23 @@ BEGIN SELECT RAISE(FAIL, 'the journal cannot be updated'); END;
 
 CREATE TABLE key_index (
     namespace INTEGER NOT NULL,
-    half      BLOB NOT NULL CHECK (length(half) = 16),
+    prefix      BLOB NOT NULL CHECK (length(prefix) = 16),
     effect    INTEGER NOT NULL,
-    PRIMARY KEY (namespace, half)
+    PRIMARY KEY (namespace, prefix)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE key_middle (
     namespace INTEGER NOT NULL,
-    half      BLOB NOT NULL CHECK (length(half) = 16),
+    prefix      BLOB NOT NULL CHECK (length(prefix) = 16),
     effect    INTEGER NOT NULL,
-    PRIMARY KEY (namespace, half)
+    PRIMARY KEY (namespace, prefix)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE key_tail (
     namespace INTEGER NOT NULL,
-    half      BLOB NOT NULL CHECK (length(half) = 16),
+    prefix      BLOB NOT NULL CHECK (length(prefix) = 16),
     effect    INTEGER NOT NULL,
-    PRIMARY KEY (namespace, half)
+    PRIMARY KEY (namespace, prefix)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE kv (
@@ -311,7 +302,7 @@ CREATE TABLE outbox_record (
     -- 0 in the order of its dataset, 1 of another key, 2 of none
     ordering         INTEGER NOT NULL CHECK (ordering BETWEEN 0 AND 2),
     order_key        TEXT CHECK ((ordering = 1) = (order_key IS NOT NULL)),
-    track            INTEGER NOT NULL,
+    ordering_hash            INTEGER NOT NULL,
     payload          TEXT NOT NULL CHECK (json_valid(payload)),
     created_at       INTEGER NOT NULL,
     -- The version that the event says was published.
@@ -336,6 +327,23 @@ CREATE TABLE part (
 ) STRICT;
 CREATE INDEX part_bucket ON part (effect >> 11, whole);
 
+CREATE TABLE result_index (
+    namespace   INTEGER NOT NULL,
+    key         BLOB NOT NULL CHECK (length(key) = 32),
+    ontology    TEXT NOT NULL,
+    version     TEXT NOT NULL,
+    text_hash   TEXT NOT NULL,
+    params_hash TEXT NOT NULL,
+    whole       INTEGER NOT NULL CHECK (whole BETWEEN 0 AND 1),
+    bytes       INTEGER NOT NULL,
+    created     INTEGER NOT NULL,
+    used        INTEGER NOT NULL,
+    PRIMARY KEY (namespace, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX result_index_ontology ON result_index (namespace, ontology);
+CREATE INDEX result_index_text ON result_index (namespace, text_hash) WHERE whole = 1;
+CREATE INDEX result_index_used ON result_index (namespace, used);
+
 CREATE TABLE route (
     id      INTEGER PRIMARY KEY,
     nth     INTEGER NOT NULL,
@@ -359,22 +367,14 @@ CREATE TABLE self (
     pulse_gaps  BLOB NOT NULL DEFAULT x''
 ) STRICT;
 
-CREATE TABLE shelf (
-    namespace   INTEGER NOT NULL,
-    key         BLOB NOT NULL CHECK (length(key) = 32),
-    ontology    TEXT NOT NULL,
-    version     TEXT NOT NULL,
-    text_hash   TEXT NOT NULL,
-    params_hash TEXT NOT NULL,
-    whole       INTEGER NOT NULL CHECK (whole BETWEEN 0 AND 1),
-    bytes       INTEGER NOT NULL,
-    created     INTEGER NOT NULL,
-    used        INTEGER NOT NULL,
-    PRIMARY KEY (namespace, key)
+CREATE TABLE send_batch (
+    lease BLOB NOT NULL,
+    id    INTEGER NOT NULL,
+    sink  INTEGER NOT NULL,
+    -- Pairs, as JSON: the number of a record, and how often it was tried, this time included.
+    tries TEXT NOT NULL,
+    PRIMARY KEY (lease, id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX shelf_ontology ON shelf (namespace, ontology);
-CREATE INDEX shelf_text ON shelf (namespace, text_hash) WHERE whole = 1;
-CREATE INDEX shelf_used ON shelf (namespace, used);
 
 CREATE TABLE sink (
     id           INTEGER PRIMARY KEY,
@@ -471,10 +471,10 @@ FROM journal j JOIN extraction_grant g ON g.id = j.prev JOIN namespace n ON n.id
 WHERE j.event <> 0
 UNION ALL
 SELECT 'h' || h.id, 'sha256:' || lower(hex(h.key)), h.ontology,
-       CASE h.what WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
+       CASE h.kind WHEN 0 THEN 'cache_hit' WHEN 1 THEN 'cache_miss' ELSE 'concurrent_deduplicated' END,
        json_set(h.about, '$.times', h.times),
        strftime('%Y-%m-%dT%H:%M:%fZ', h.at / 1000.0, 'unixepoch'), n.name
-FROM heard h JOIN namespace n ON n.id = h.namespace;
+FROM cache_access h JOIN namespace n ON n.id = h.namespace;
 
 CREATE VIEW extraction_grant AS
 SELECT id, at, namespace, key, note ->> 'ontologyId' AS ontology_id, note AS about FROM journal
@@ -484,11 +484,11 @@ CREATE VIEW extraction_results AS
 WITH newest (namespace, effect) AS (
     SELECT namespace, effect FROM key_tail UNION ALL SELECT namespace, effect FROM key_middle
 ), placed (namespace, key, effect) AS (
-    SELECT s.namespace, s.key, k.effect FROM shelf s
-    JOIN key_index k ON k.namespace = s.namespace AND k.half = substr(s.key, 1, 16)
+    SELECT s.namespace, s.key, k.effect FROM result_index s
+    JOIN key_index k ON k.namespace = s.namespace AND k.prefix = substr(s.key, 1, 16)
     UNION ALL
     SELECT s.namespace, s.key, k.effect FROM newest k CROSS JOIN effect e ON e.id = k.effect
-    CROSS JOIN shelf s ON s.namespace = k.namespace AND s.key = e.key
+    CROSS JOIN result_index s ON s.namespace = k.namespace AND s.key = e.key
 )
 SELECT 'sha256:' || lower(hex(s.key)) AS idempotency_key, s.ontology AS ontology_id,
        s.version AS ontology_version, s.text_hash, s.params_hash AS extraction_params_hash,
@@ -499,7 +499,7 @@ SELECT 'sha256:' || lower(hex(s.key)) AS idempotency_key, s.ontology AS ontology
        strftime('%Y-%m-%dT%H:%M:%fZ', e.expires / 1000.0, 'unixepoch') AS expires_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', s.used / 1000.0, 'unixepoch') AS accessed_at, n.name AS namespace
 FROM placed p
-JOIN shelf s ON s.namespace = p.namespace AND s.key = p.key
+JOIN result_index s ON s.namespace = p.namespace AND s.key = p.key
 JOIN effect e ON e.id = p.effect
 JOIN namespace n ON n.id = s.namespace
 WHERE s.whole = 1 AND e.state = 1;

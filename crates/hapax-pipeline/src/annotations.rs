@@ -101,7 +101,7 @@ impl Pipeline {
     pub async fn roll_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
         Ok(match self.redactor(key).await? {
             Some(redactor) => {
-                self.hapax.effects().roll_back_worded(key, attempt, &redactor).await?
+                self.hapax.effects().roll_back_redacted(key, attempt, &redactor).await?
             }
             None => self.hapax.effects().roll_back(key, attempt).await?,
         })

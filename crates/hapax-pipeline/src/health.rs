@@ -8,7 +8,7 @@ use hapax::{DoctorFinding, Domain, Hapax, Key, Namespace, Severity, Timestamp};
 
 use crate::error::Error;
 use crate::projector::{self, EVENT};
-use crate::run::{Fold, Moment, What};
+use crate::run::{Fold, Moment, RunChange};
 
 /// How long after a failure an operation that was not retried is stale.
 const STALE_MS: i64 = 7 * 24 * 3600 * 1000;
@@ -51,9 +51,9 @@ pub async fn examine(hapax: &Hapax) -> Result<Vec<DoctorFinding>, Error> {
             }
             findings.overlap(&mut writers, &moment);
             let tries = lives.get(&moment.run.key).map_or(0, |life| life.tries);
-            let tries = match moment.what {
-                What::Start => tries + 1,
-                What::Complete { .. } => 0,
+            let tries = match moment.change {
+                RunChange::Start => tries + 1,
+                RunChange::Complete { .. } => 0,
                 _ => tries,
             };
             lives.insert(moment.run.key, Life { last: moment, tries });
@@ -84,8 +84,8 @@ impl Findings {
         if !run.about.terms.sovereign {
             return;
         }
-        match &moment.what {
-            What::Start => {
+        match &moment.change {
+            RunChange::Start => {
                 let before = writers.insert(dataset.clone(), run.key);
                 if let Some(other) = before.filter(|other| *other != run.key) {
                     let what = format!(
@@ -98,7 +98,7 @@ impl Findings {
                     );
                 }
             }
-            What::Running { .. } => {}
+            RunChange::Running { .. } => {}
             _ => drop(writers.remove(dataset)),
         }
     }
@@ -107,20 +107,20 @@ impl Findings {
         let Life { last, tries } = life;
         let (key, age) = (last.run.key, now.0.saturating_sub(last.mark.at.0));
         let dataset = &last.run.about.operation.dataset_id;
-        match &last.what {
-            What::Fail { .. } | What::Abort { .. } if *tries >= LOOP => {
+        match &last.change {
+            RunChange::Fail { .. } | RunChange::Abort { .. } if *tries >= LOOP => {
                 let what =
                     format!("{key} on {dataset} was tried {tries} times without success: a loop");
                 self.add(what, "find out why; until then: hapax effects resolve --skip");
             }
-            What::Fail { .. } | What::Abort { .. } if age > STALE_MS => {
+            RunChange::Fail { .. } | RunChange::Abort { .. } if age > STALE_MS => {
                 let days = age / (24 * 3600 * 1000);
                 let what = format!(
                     "{key} on {dataset} failed {days} days ago, and was not retried: it is stale"
                 );
                 self.add(what, "run it again, or let it go: hapax effects resolve --skip");
             }
-            What::Start if age > STARVED_MS => {
+            RunChange::Start if age > STARVED_MS => {
                 let hours = age / (3600 * 1000);
                 let what = format!(
                     "{key} has been at work on {dataset} for {hours} h, and others wait: starvation"

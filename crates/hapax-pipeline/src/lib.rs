@@ -78,6 +78,6 @@ pub use meters::{Labels, Meter, Meters};
 pub use operation::{About, Operation, Source, Terms, bucket};
 pub use pipeline::{Pipeline, Settings};
 pub use refusal::{Refusals, Refused};
-pub use run::{Artifact, Energy, Fold, Mark, Moment, Product, Run, What};
+pub use run::{Artifact, Energy, Fold, Mark, Moment, Product, Run, RunChange};
 pub use undo::TakenBack;
 pub use work::{Work, WorkResult};

@@ -260,7 +260,7 @@ impl Admitted {
             let reason = match done {
                 Ok(made) => return Ok(Executed { claim: self.claim, progress, made }),
                 Err(WorkError::Failure(failure)) => {
-                    return Err(Stop::Failed(failure.reworded(|reason| stage.mask(reason))));
+                    return Err(Stop::Failed(failure.redacted(|reason| stage.mask(reason))));
                 }
                 Err(WorkError::Refused(refusal)) => return Err(Stop::Refused(refusal)),
                 Err(WorkError::Transient(reason)) => stage.mask(&reason),

@@ -24,7 +24,7 @@ pub mod stac;
 
 use hapax::json::Json;
 
-use crate::run::{Artifact, Mark, Moment, Product, Run, What};
+use crate::run::{Artifact, Mark, Moment, Product, Run, RunChange};
 use hapax::document::Object;
 
 /// A run that succeeded, and its product.
@@ -58,8 +58,8 @@ impl Edition<'_> {
 impl<'a> Completed<'a> {
     /// `None` unless this moment is the success of the run.
     pub fn of(moment: &'a Moment) -> Option<Self> {
-        match &moment.what {
-            What::Complete { product, .. } => {
+        match &moment.change {
+            RunChange::Complete { product, .. } => {
                 Some(Self { run: &moment.run, end: moment.mark, product: product.as_ref() })
             }
             _ => None,
@@ -142,23 +142,23 @@ fn fields(run: &Run) -> Object {
 }
 
 /// The state of a run, in a word.
-fn state(what: &What) -> &'static str {
-    match what {
-        What::Start => "running",
-        What::Running { .. } => "unsettled",
-        What::Complete { .. } => "succeeded",
-        What::Fail { .. } => "failed",
-        What::Abort { .. } => "given_up",
+fn state(change: &RunChange) -> &'static str {
+    match change {
+        RunChange::Start => "running",
+        RunChange::Running { .. } => "unsettled",
+        RunChange::Complete { .. } => "succeeded",
+        RunChange::Fail { .. } => "failed",
+        RunChange::Abort { .. } => "given_up",
     }
 }
 
 /// The reason of that state, if it has one.
-fn reason(what: &What) -> Option<&str> {
-    match what {
-        What::Start | What::Complete { .. } => None,
-        What::Running { reason } | What::Fail { reason } | What::Abort { reason } => {
-            Some(reason.as_str()).filter(|reason| !reason.is_empty())
-        }
+fn reason(change: &RunChange) -> Option<&str> {
+    match change {
+        RunChange::Start | RunChange::Complete { .. } => None,
+        RunChange::Running { reason }
+        | RunChange::Fail { reason }
+        | RunChange::Abort { reason } => Some(reason.as_str()).filter(|reason| !reason.is_empty()),
     }
 }
 

@@ -305,7 +305,7 @@ impl Pipeline {
         let effect = self.hapax.effect(key).label(label);
         let effect = effect.lock_key(lock).about(stage.about.note());
         let effect = match Masking::of(&stage.declared.dataset) {
-            Some(masking) => effect.worded(masking),
+            Some(masking) => effect.redactor(masking),
             None => effect,
         };
         match fingerprint {

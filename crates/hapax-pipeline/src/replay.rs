@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::lifecycle::Inputs;
 use crate::lineage::openlineage;
 use crate::pipeline::Pipeline;
-use crate::run::{Artifact, Fold, Moment, Product, Run, What};
+use crate::run::{Artifact, Fold, Moment, Product, Run, RunChange};
 use hapax::document::Object;
 
 /// Which operations are replayed.
@@ -285,7 +285,7 @@ impl<'a> Replay<'a> {
                         self.collections.add(&moment);
                     }
                 }
-                if let What::Complete { product, digest } = moment.what {
+                if let RunChange::Complete { product, digest } = moment.change {
                     if self.is_superseded(&moment.run).await? {
                         self.found.skipped += 1;
                         continue;

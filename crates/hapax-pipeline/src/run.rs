@@ -50,12 +50,12 @@ pub struct Moment {
     /// Its position in the journal.
     pub mark: Mark,
     /// The change.
-    pub what: What,
+    pub change: RunChange,
 }
 
 /// The kinds of changes of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum RunChange {
     /// It was granted. Its outputs are not known yet.
     Start,
     /// It happened in part, or its outcome is unknown: it has to be reconciled, resolved or rolled
@@ -101,22 +101,22 @@ pub struct Product {
 impl Moment {
     /// The event type of OpenLineage for this change.
     pub fn word(&self) -> &'static str {
-        match self.what {
-            What::Start => "START",
-            What::Running { .. } => "RUNNING",
-            What::Complete { .. } => "COMPLETE",
-            What::Fail { .. } => "FAIL",
-            What::Abort { .. } => "ABORT",
+        match self.change {
+            RunChange::Start => "START",
+            RunChange::Running { .. } => "RUNNING",
+            RunChange::Complete { .. } => "COMPLETE",
+            RunChange::Fail { .. } => "FAIL",
+            RunChange::Abort { .. } => "ABORT",
         }
     }
 
     /// Why, where there is a reason.
     pub fn reason(&self) -> Option<&str> {
-        match &self.what {
-            What::Running { reason } | What::Fail { reason } | What::Abort { reason } => {
-                Some(reason)
-            }
-            What::Start | What::Complete { .. } => None,
+        match &self.change {
+            RunChange::Running { reason }
+            | RunChange::Fail { reason }
+            | RunChange::Abort { reason } => Some(reason),
+            RunChange::Start | RunChange::Complete { .. } => None,
         }
     }
 
@@ -128,8 +128,8 @@ impl Moment {
             let at = Json::number(u64::try_from(mark.at.0).unwrap_or_default());
             Json::object([("entry", Json::number(mark.entry)), ("at_ms", at)])
         };
-        let (product, digest) = match &self.what {
-            What::Complete { product, digest } => (product.as_ref(), digest.as_ref()),
+        let (product, digest) = match &self.change {
+            RunChange::Complete { product, digest } => (product.as_ref(), digest.as_ref()),
             _ => (None, None),
         };
         let parsed = |note: String| Json::parse(note.as_bytes()).ok();
@@ -162,15 +162,15 @@ impl Moment {
             Some(Mark { entry: number(mark, "entry")?, at })
         };
         let reason = text(json, "reason").unwrap_or_default();
-        let what = match json.get("what")?.as_str()? {
-            "START" => What::Start,
-            "RUNNING" => What::Running { reason },
-            "COMPLETE" => What::Complete {
+        let change = match json.get("what")?.as_str()? {
+            "START" => RunChange::Start,
+            "RUNNING" => RunChange::Running { reason },
+            "COMPLETE" => RunChange::Complete {
                 product: json.get("product").map(print).and_then(|note| Product::read(&note)),
                 digest: text(json, "digest").and_then(|digest| digest.parse().ok()),
             },
-            "FAIL" => What::Fail { reason },
-            "ABORT" => What::Abort { reason },
+            "FAIL" => RunChange::Fail { reason },
+            "ABORT" => RunChange::Abort { reason },
             _ => return None,
         };
         let run = Run {
@@ -181,7 +181,7 @@ impl Moment {
             about: About::read(&print(json.get("about")?))?,
             started: mark("started")?,
         };
-        Some(Self { run, mark: mark("mark")?, what })
+        Some(Self { run, mark: mark("mark")?, change })
     }
 }
 
@@ -336,17 +336,17 @@ impl Fold {
             let (generation, attempt) = (entry.generation, entry.attempt);
             let run = Run { namespace, key, generation, attempt, about, started: mark };
             self.open.insert(name, run.clone());
-            return Some(Moment { run, mark, what: What::Start });
+            return Some(Moment { run, mark, change: RunChange::Start });
         }
         if self.open.get(&name)?.attempt != entry.attempt {
             return None;
         }
-        let what = what(entry)?;
-        let run = match what {
-            What::Running { .. } => self.open.get(&name)?.clone(),
+        let change = change(entry)?;
+        let run = match change {
+            RunChange::Running { .. } => self.open.get(&name)?.clone(),
             _ => self.open.remove(&name)?,
         };
-        Some(Moment { run, mark, what })
+        Some(Moment { run, mark, change })
     }
 
     /// The runs that have not ended.
@@ -356,19 +356,19 @@ impl Fold {
 }
 
 /// The change that an entry other than a grant records.
-fn what(entry: &Entry) -> Option<What> {
+fn change(entry: &Entry) -> Option<RunChange> {
     let reason = || entry.note.as_deref().map(hapax::guard::redact).unwrap_or_default();
     Some(match (entry.event, entry.state) {
         (EntryKind::Granted | EntryKind::Contradicted, _) | (_, StateName::Running) => return None,
-        (_, StateName::Succeeded) => What::Complete {
+        (_, StateName::Succeeded) => RunChange::Complete {
             product: entry.note.as_deref().and_then(Product::read),
             digest: entry.digest.map(Digest::from_bytes),
         },
         (EntryKind::Settled | EntryKind::RolledBack, StateName::Failed) => {
-            What::Fail { reason: reason() }
+            RunChange::Fail { reason: reason() }
         }
-        (_, state) if state.needs_attention() => What::Running { reason: reason() },
-        _ => What::Abort { reason: reason() },
+        (_, state) if state.needs_attention() => RunChange::Running { reason: reason() },
+        _ => RunChange::Abort { reason: reason() },
     })
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use crate::error::Error;
 use crate::lifecycle::is_refusal;
-use crate::run::{Fold, What};
+use crate::run::{Fold, RunChange};
 
 /// How many leaves are read at once.
 const PAGE: u64 = 2_048;
@@ -80,11 +80,11 @@ impl Ends {
             let page = hapax.journal().sealed(self.next, PAGE).await?;
             for (_, entry) in &page.entries {
                 let Some(moment) = self.fold.push(entry) else { continue };
-                let failed = match &moment.what {
-                    What::Complete { .. } => false,
-                    What::Fail { reason } if is_refusal(reason) => continue,
-                    What::Fail { .. } | What::Abort { .. } => true,
-                    What::Start | What::Running { .. } => continue,
+                let failed = match &moment.change {
+                    RunChange::Complete { .. } => false,
+                    RunChange::Fail { reason } if is_refusal(reason) => continue,
+                    RunChange::Fail { .. } | RunChange::Abort { .. } => true,
+                    RunChange::Start | RunChange::Running { .. } => continue,
                 };
                 let name = (moment.run.namespace, moment.run.about.operation.dataset_id);
                 if let Some(ends) = self.ends.get_mut(&name) {

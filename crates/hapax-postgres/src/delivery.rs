@@ -355,7 +355,7 @@ impl PgTxn<'_> {
                  UPDATE hapax.delivery d SET due = $5, tried = 0, parks = false, updated = $5
                  FROM chosen c WHERE d.ordering_hash = c.ordering_hash AND d.seq = c.seq AND d.sink = c.sink
                  RETURNING d.sink
-             ), told AS (
+             ), changed AS (
                  UPDATE hapax.sink s SET changed = changed + 1
                  WHERE s.id IN (SELECT a.sink FROM again a)
              )

@@ -91,8 +91,8 @@ pub async fn claim_in(
         })?
         .pop();
     let row = row.ok_or_else(|| StoreError::Corrupt("a claim without a verdict".into()))?;
-    let told = ClaimRow::read(&row).map_err(|error| PgFailure::from(error).into_store_error())?;
-    told.verdict(ask)
+    let claim = ClaimRow::read(&row).map_err(|error| PgFailure::from(error).into_store_error())?;
+    claim.verdict(ask)
 }
 
 /// A safety class as `hapax.claim` takes it.

@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{EffectRow, Stored, bytes, state_name};
+use crate::effect::{EffectPlace, EffectRow, bytes, state_name};
 use crate::error::{PgFailure, decoded};
 use crate::txn::{Access, PgTxn};
 
@@ -112,7 +112,7 @@ impl PgTxn<'_> {
         self.staged.notes.push(Note { namespace: place.0, prev, entry: entry.clone() });
         if let (EntryKind::Contradicted, Some(row)) = (entry.event, before) {
             // The record stays as it is; only its history has one more entry.
-            self.staged.effects.insert(place, Stored { entry: entry.id, ..row });
+            self.staged.effects.insert(place, EffectRow { entry: entry.id, ..row });
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ fn entries_after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>, Pg
 /// ever swept, or this one has no chain, the journal is searched as well.
 fn entries_of(
     link: &Link,
-    (namespace, key): EffectRow,
+    (namespace, key): EffectPlace,
     after: u64,
     limit: usize,
 ) -> Result<Vec<Entry>, PgFailure> {

@@ -1,12 +1,14 @@
 //! A lane: one thread, one connection, one batch in flight at a time.
 //!
-//! A batch takes up to three steps, and most commands need only the first:
+//! An ordinary lane takes a batch through three steps, and most commands need only the first. If
+//! most recent claims found a row, the lane looks first. The slow lane skips the quick step.
 //!
 //! 1. **Quick**: one statement writes the claims of keys that should be new, and the successes of
 //!    effects that should still be running. Each write has that as its condition.
 //! 2. **Look**: claims that found a row are judged by it; a verdict that writes nothing is final.
-//! 3. **Careful**: the other commands are judged under the rows' locks, in one transaction. If that
-//!    fails, each command is carried out alone, so that only the culprit sees the error.
+//! 3. **Careful**: the other commands are judged under the rows' locks, in transactions of up to 64.
+//!    If one fails, the lane carries out its commands one by one, so that only the culprit sees the
+//!    error.
 //!
 //! A command that has to wait for another transaction goes to the slow lane. A panic ends the
 //! connection, and with it the transaction; this process writes nothing more.
@@ -27,10 +29,10 @@ use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Job, StoreError, ledger};
 
 use crate::connect::Link;
-use crate::effect::{EffectRow, Stored};
-use crate::epoch::EpochRow;
+use crate::effect::{EffectPlace, EffectRow};
+use crate::epoch::EpochPlace;
 use crate::error::PgFailure;
-use crate::lock::{self, LockRow};
+use crate::lock::{self, LockPlace};
 use crate::queue::{QueuedJob, Subject};
 use crate::quick::Quick;
 use crate::store::Shared;
@@ -44,26 +46,26 @@ const CAREFUL: usize = 64;
 const RETRY_FOR: Duration = Duration::from_secs(10);
 
 /// How long a claim waits for another open transaction before its caller is told so.
-const BLOCKED: Duration = Duration::from_secs(1);
+const ROW_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often a claim is put off because its advisory lock is taken, before the rows decide.
-const HINTS: u32 = 50;
+const MAX_PUT_OFFS: u32 = 50;
 
 /// The pauses between attempts to reach the database.
 const RECONNECT: Backoff = Backoff { base_ms: 20, cap_ms: 1_000, attempts: u32::MAX };
 
 /// How a lane treats commands that have to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum LaneKind {
     /// Sends them to the slow lane.
-    Quick,
+    Ordinary,
     /// Lets them wait.
-    Patient,
+    Slow,
 }
 
 pub(crate) struct Lane {
     shared: Arc<Shared>,
-    pace: Pace,
+    kind: LaneKind,
     link: Option<Link>,
     failures: u32,
 }
@@ -92,11 +94,20 @@ impl Served {
         job.fail(error);
         self.answer(job);
     }
+
+    /// Refuses a command that the database does not answer any more.
+    fn refuse_unreached(&mut self, queued: QueuedJob, text: String) {
+        let error = match queued.wait.commit_lost {
+            true => StoreError::CommitUnknown(text),
+            false => StoreError::Unavailable(text),
+        };
+        self.refuse(queued.job, error);
+    }
 }
 
 impl Lane {
-    pub(crate) fn new(shared: Arc<Shared>, pace: Pace) -> Self {
-        Self { shared, pace, link: None, failures: 0 }
+    pub(crate) fn new(shared: Arc<Shared>, kind: LaneKind) -> Self {
+        Self { shared, kind, link: None, failures: 0 }
     }
 
     /// Takes its connection out; the lane reconnects when it needs one.
@@ -107,9 +118,9 @@ impl Lane {
     /// Works until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         let shared = self.shared.clone();
-        let (queue, most) = match self.pace {
-            Pace::Quick => (&shared.queue, BATCH),
-            Pace::Patient => (&shared.slow, 1),
+        let (queue, most) = match self.kind {
+            LaneKind::Ordinary => (&shared.queue, BATCH),
+            LaneKind::Slow => (&shared.slow, 1),
         };
         while let Some(batch) = queue.take(most) {
             self.carry_out(batch);
@@ -125,12 +136,12 @@ impl Lane {
             self.shared.stop(&StoreError::panicked(&*panic));
         }
         let shared = &self.shared;
-        let queue = match self.pace {
-            Pace::Quick => &shared.queue,
-            Pace::Patient => &shared.slow,
+        let queue = match self.kind {
+            LaneKind::Ordinary => &shared.queue,
+            LaneKind::Slow => &shared.slow,
         };
         // A subject on the slow lane stays busy in the quick queue until its command is done.
-        if self.pace == Pace::Patient {
+        if self.kind == LaneKind::Slow {
             shared.queue.release(&served.over);
             let queued = served.slow.iter().map(|queued| Subject::of(&queued.job));
             shared.slow.release(&queued.collect::<Vec<_>>());
@@ -145,17 +156,17 @@ impl Lane {
 
     fn serve(&mut self, batch: Vec<QueuedJob>, served: &mut Served) {
         if let Err(failure) = self.connect(&batch) {
-            return self.unreachable(batch, failure, served);
+            return self.retry_or_refuse(batch, failure, served);
         }
         let claims = batch.iter().filter(|queued| is_claim(queued)).count();
         // If most claims find a row, looking first is cheaper.
         let look_first = self.shared.claims_find.load(Ordering::Relaxed);
         let rest = if look_first { self.look(batch, served) } else { batch };
-        let looked = rest.iter().filter(|queued| is_claim(queued)).count();
-        let rest = if self.pace == Pace::Quick { self.quick(rest, served) } else { rest };
+        let unanswered = rest.iter().filter(|queued| is_claim(queued)).count();
+        let rest = if self.kind == LaneKind::Ordinary { self.quick(rest, served) } else { rest };
         let left = rest.iter().filter(|queued| is_claim(queued)).count();
         if claims > 0 {
-            let found = if look_first { claims - looked } else { left };
+            let found = if look_first { claims - unanswered } else { left };
             self.shared.claims_find.store(found * 2 > claims, Ordering::Relaxed);
         }
         let rest = self.look(rest, served);
@@ -175,10 +186,10 @@ impl Lane {
             Some(link) => link,
             None => {
                 let link = self.shared.connect()?;
-                // The last connection may have ended in a restore, after which entry numbers are given
-                // again.
+                // The database may have been restored since the last connection. It then gives entry
+                // numbers a second time, so cached versions prove nothing.
                 self.shared.running().clear();
-                if self.pace == Pace::Quick {
+                if self.kind == LaneKind::Ordinary {
                     link.hurry()?;
                 }
                 self.link.insert(link)
@@ -201,9 +212,9 @@ impl Lane {
         self.link.as_ref().ok_or_else(|| PgFailure::Lost("not connected".into()))
     }
 
-    /// Puts commands back for a retry, until their time is up: the database cannot be reached, or the
-    /// reply to a commit was lost. Claims and settles are idempotent by their attempt.
-    fn unreachable(&mut self, batch: Vec<QueuedJob>, failure: PgFailure, served: &mut Served) {
+    /// The database cannot be reached. Puts commands back for a retry, and refuses those whose time is
+    /// up. Claims and settles are idempotent by their attempt.
+    fn retry_or_refuse(&mut self, batch: Vec<QueuedJob>, failure: PgFailure, served: &mut Served) {
         self.link = None;
         let closed = self.shared.queue.is_closed();
         let text = match failure {
@@ -223,7 +234,7 @@ impl Lane {
         }
         for queued in batch {
             if closed || queued.wait.since.elapsed() > RETRY_FOR {
-                served.refuse(queued.job, StoreError::Unavailable(text.clone()));
+                served.refuse_unreached(queued, text.clone());
             } else {
                 served.again.push(queued);
             }
@@ -235,7 +246,7 @@ impl Lane {
         let now = match self.link().and_then(|link| self.shared.clock.reckon(link)) {
             Ok(now) => now,
             Err(failure) => {
-                self.unreachable(batch, failure, served);
+                self.retry_or_refuse(batch, failure, served);
                 return Vec::new();
             }
         };
@@ -249,7 +260,7 @@ impl Lane {
                 attempt.rest
             }
             Err(failure @ PgFailure::Lost(_)) => {
-                self.unreachable(attempt.into_all(), failure, served);
+                self.retry_commits(attempt.into_all(), failure, served);
                 Vec::new()
             }
             // Another transaction is in the way, or one command is bad: each is tried alone.
@@ -280,7 +291,7 @@ impl Lane {
                 rest
             }
             Err(failure @ PgFailure::Lost(_)) => {
-                self.unreachable(batch, failure, served);
+                self.retry_or_refuse(batch, failure, served);
                 Vec::new()
             }
             Err(_) => batch,
@@ -308,8 +319,8 @@ impl Lane {
                 return Err(failure);
             }
             let verdict = match looked {
-                // A repeated claim may find a grant whose commit has not reached a standby yet. Under
-                // the row's lock, the commit of its answer waits for that.
+                // The grant may not have reached a standby yet. So a repeated claim goes to the
+                // careful step, whose own commit waits for the standby.
                 Ok(None | Some(Verdict::Granted(_))) => None,
                 Ok(Some(verdict)) => Some(Ok(verdict)),
                 Err(error) => Some(Err(error)),
@@ -332,10 +343,10 @@ impl Lane {
         }
         match self.transact(&mut batch, 50) {
             Ok(done) => self.conclude(batch, done, served),
-            Err(failure @ PgFailure::Lost(_)) => self.lost(batch, failure, served),
+            Err(failure @ PgFailure::Lost(_)) => self.connection_lost(batch, failure, served),
             Err(failure) => {
                 // Claims in an epoch share its row, and would wait for it one after the other.
-                let busy = matches!(failure, PgFailure::Busy(_)) && self.pace == Pace::Quick;
+                let busy = matches!(failure, PgFailure::Busy(_)) && self.kind == LaneKind::Ordinary;
                 for queued in batch {
                     match busy && is_bound(&queued.job) {
                         true => served.slow.push(queued),
@@ -348,26 +359,28 @@ impl Lane {
 
     /// Carries out one command in a transaction of its own.
     fn alone(&mut self, mut queued: QueuedJob, served: &mut Served) {
-        let lock_timeout_ms = if self.pace == Pace::Quick { 50 } else { 200 };
+        let lock_timeout_ms = if self.kind == LaneKind::Ordinary { 50 } else { 200 };
         match self.transact(std::slice::from_mut(&mut queued), lock_timeout_ms) {
             Ok(done) => self.conclude(vec![queued], done, served),
-            Err(failure @ PgFailure::Lost(_)) => self.lost(vec![queued], failure, served),
+            Err(failure @ PgFailure::Lost(_)) => {
+                self.connection_lost(vec![queued], failure, served)
+            }
             Err(PgFailure::Refused(error)) => served.refuse(queued.job, error),
-            Err(PgFailure::Busy(text)) => self.blocked(queued, text, served),
+            Err(PgFailure::Busy(text)) => self.row_is_busy(queued, text, served),
         }
     }
 
     /// Another transaction is in the way.
-    fn blocked(&self, mut queued: QueuedJob, text: String, served: &mut Served) {
+    fn row_is_busy(&self, mut queued: QueuedJob, text: String, served: &mut Served) {
         let waited = queued.wait.since.elapsed();
         match &mut queued.job {
-            _ if self.pace == Pace::Quick => served.slow.push(queued),
-            Job::Claim(job) if waited > BLOCKED => {
+            _ if self.kind == LaneKind::Ordinary => served.slow.push(queued),
+            Job::Claim(job) if waited > ROW_PATIENCE => {
                 let reason = format!("another transaction has its row and has not ended: {text}");
                 job.answer(Ok(Verdict::Undecided { reason }));
                 served.answer(queued.job);
             }
-            _ if waited > RETRY_FOR => served.refuse(queued.job, StoreError::Unavailable(text)),
+            _ if waited > RETRY_FOR => served.refuse_unreached(queued, text),
             _ => served.slow.push(queued),
         }
     }
@@ -386,7 +399,7 @@ impl Lane {
     }
 
     /// The connection was lost in a transaction, perhaps after its commit was sent.
-    fn lost(&mut self, batch: Vec<QueuedJob>, failure: PgFailure, served: &mut Served) {
+    fn connection_lost(&mut self, batch: Vec<QueuedJob>, failure: PgFailure, served: &mut Served) {
         let text = match &failure {
             PgFailure::Lost(text) | PgFailure::Busy(text) => text.clone(),
             PgFailure::Refused(error) => error.to_string(),
@@ -396,7 +409,18 @@ impl Lane {
         for queued in others {
             served.refuse(queued.job, StoreError::CommitUnknown(text.clone()));
         }
-        self.unreachable(idempotent, failure, served);
+        self.retry_commits(idempotent, failure, served);
+    }
+
+    /// The reply to the commit of these commands was lost.
+    fn retry_commits(
+        &mut self,
+        mut batch: Vec<QueuedJob>,
+        failure: PgFailure,
+        served: &mut Served,
+    ) {
+        batch.iter_mut().for_each(|queued| queued.wait.commit_lost = true);
+        self.retry_or_refuse(batch, failure, served);
     }
 
     /// Runs one transaction. Returns which commands it has carried out: all but those whose advisory
@@ -444,7 +468,7 @@ impl Lane {
         };
         let mut txn = PgTxn::new(link, &self.shared.namespaces, now, access);
         let going = || batch.iter().zip(&free).filter(|(_, free)| **free).map(|(w, _)| w);
-        let locks: Vec<LockRow> = wanted
+        let locks: Vec<LockPlace> = wanted
             .iter()
             .zip(&free)
             .filter(|(_, free)| **free)
@@ -464,7 +488,7 @@ impl Lane {
             }
             txn.end_command(kept);
         }
-        let running: Vec<(EffectRow, Option<Stored>)> = txn
+        let running: Vec<(EffectPlace, Option<EffectRow>)> = txn
             .written_effects()
             .map(|(place, row)| {
                 let running = matches!(row.effect.state, State::Running { .. });
@@ -490,7 +514,7 @@ impl Lane {
     fn places<'a>(
         &self,
         batch: impl Iterator<Item = &'a QueuedJob>,
-    ) -> Result<Vec<EffectRow>, PgFailure> {
+    ) -> Result<Vec<EffectPlace>, PgFailure> {
         let link = self.link()?;
         let mut places = Vec::new();
         for queued in batch {
@@ -507,7 +531,7 @@ impl Lane {
     fn epochs<'a>(
         &self,
         batch: impl Iterator<Item = &'a QueuedJob>,
-    ) -> Result<(Vec<EpochRow>, Option<EpochRow>), PgFailure> {
+    ) -> Result<(Vec<EpochPlace>, Option<EpochPlace>), PgFailure> {
         let link = self.link()?;
         let (mut claimed, mut ended) = (Vec::new(), None);
         for queued in batch {
@@ -530,7 +554,7 @@ impl Lane {
     }
 
     /// The lock of each command, if it is known beforehand.
-    fn locks(&self, batch: &[QueuedJob]) -> Result<Vec<Option<LockRow>>, PgFailure> {
+    fn locks(&self, batch: &[QueuedJob]) -> Result<Vec<Option<LockPlace>>, PgFailure> {
         let link = self.link()?;
         let lock_of = |name: &Name, lock: Option<LockKey>| -> Result<_, PgFailure> {
             let id = self.shared.namespaces.find(link, &name.namespace)?;
@@ -560,19 +584,19 @@ impl Lane {
         &self,
         link: &Link,
         batch: &[QueuedJob],
-        wanted: &[Option<LockRow>],
+        wanted: &[Option<LockPlace>],
     ) -> Result<Vec<bool>, PgFailure> {
         let mask = self.shared.hints();
-        let hint = |place: &LockRow| (place.1.0 & mask) as i64;
+        let hint = |place: &LockPlace| (place.1.0 & mask) as i64;
         let mut hints: Vec<i64> = wanted.iter().flatten().map(hint).collect();
         if hints.is_empty() {
             return Ok(vec![true; batch.len()]);
         }
         hints.sort_unstable();
         hints.dedup();
-        let had = lock::hint(link, &hints)?;
-        let free = |queued: &QueuedJob, place: &Option<LockRow>| match place {
-            Some(place) => queued.wait.put_off >= HINTS || had.contains(&hint(place)),
+        let obtained = lock::hint(link, &hints)?;
+        let free = |queued: &QueuedJob, place: &Option<LockPlace>| match place {
+            Some(place) => queued.wait.put_off >= MAX_PUT_OFFS || obtained.contains(&hint(place)),
             None => true,
         };
         Ok(batch.iter().zip(wanted).map(|(queued, place)| free(queued, place)).collect())

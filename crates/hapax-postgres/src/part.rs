@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{self, COLUMNS, EffectRow, bytes};
+use crate::effect::{self, COLUMNS, EffectPlace, bytes};
 use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
@@ -21,9 +21,9 @@ impl PartView for PgTxn<'_> {
     fn parts(
         &mut self,
         namespace: &Namespace,
-        sought: &PartFilter,
+        filter: &PartFilter,
     ) -> Result<Vec<PartRecord>, StoreError> {
-        let found = self.try_parts(namespace, sought);
+        let found = self.try_parts(namespace, filter);
         self.noting(found)
     }
 }
@@ -57,20 +57,20 @@ impl PgTxn<'_> {
     fn try_parts(
         &self,
         namespace: &Namespace,
-        sought: &PartFilter,
+        filter: &PartFilter,
     ) -> Result<Vec<PartRecord>, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else {
             return Ok(Vec::new());
         };
-        let states: Vec<i16> = sought.states.iter().map(|state| state.code().into()).collect();
-        let stuck = !states.is_empty() && sought.states.iter().all(|s| s.needs_attention());
+        let states: Vec<i16> = filter.states.iter().map(|state| state.code().into()).collect();
+        let stuck = !states.is_empty() && filter.states.iter().all(|s| s.needs_attention());
         // Lets the planner see that the index of stuck effects covers the query.
         let column = if stuck { "stuck" } else { "state" };
-        let (beyond, order) = match sought.newest_first {
+        let (beyond, order) = match filter.newest_first {
             true => ("<", "DESC"),
             false => (">", "ASC"),
         };
-        let whole = sought.whole.map(|whole| whole.as_bytes().to_vec());
+        let whole = filter.whole.map(|whole| whole.as_bytes().to_vec());
         let which = format!(
             "p.namespace = $1 AND p.kind = $2 AND ($3::bytea IS NULL OR p.whole = $3)
                  AND (cardinality($4::smallint[]) = 0 OR e.{column} = ANY ($4))
@@ -82,11 +82,11 @@ impl PgTxn<'_> {
             &which,
             &[
                 (&number, Type::INT4),
-                (&sought.kind, Type::TEXT),
+                (&filter.kind, Type::TEXT),
                 (&whole, Type::BYTEA),
                 (&states, Type::INT2_ARRAY),
-                (&sought.beyond.map(|place| place as i64), Type::INT8),
-                (&(sought.limit as i64), Type::INT8),
+                (&filter.beyond.map(|place| place as i64), Type::INT8),
+                (&(filter.limit as i64), Type::INT8),
             ],
         )?;
         rows.iter()
@@ -117,7 +117,7 @@ fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Vec<Row>, PgF
 }
 
 /// Writes the parts' rows, in their order.
-pub(crate) fn put(link: &Link, parts: &[(EffectRow, Part)]) -> Result<(), PgFailure> {
+pub(crate) fn put(link: &Link, parts: &[(EffectPlace, Part)]) -> Result<(), PgFailure> {
     if parts.is_empty() {
         return Ok(());
     }

@@ -73,11 +73,14 @@ pub(crate) struct Wait {
     pub(crate) not_before: Option<Instant>,
     /// How often it was put off.
     pub(crate) put_off: u32,
+    /// Whether the reply to its commit was lost, so that it may have been carried out.
+    pub(crate) commit_lost: bool,
 }
 
 impl QueuedJob {
     pub(crate) fn new(job: Job) -> Self {
-        Self { job, wait: Wait { since: Instant::now(), not_before: None, put_off: 0 } }
+        let since = Instant::now();
+        Self { job, wait: Wait { since, not_before: None, put_off: 0, commit_lost: false } }
     }
 
     /// Whether it can share a transaction with other commands.

@@ -18,7 +18,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{EffectRow, INLINE, Stored, bytes, safety};
+use crate::effect::{EffectPlace, EffectRow, INLINE, bytes, safety};
 use crate::error::PgFailure;
 use crate::lane::Served;
 use crate::queue::QueuedJob;
@@ -31,7 +31,7 @@ const CALL: &str =
     "SELECT * FROM hapax.quick($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
          $15, $16, $17)";
 
-/// The same for a batch with locks or journal notes.
+/// The function call for a batch with locks or journal notes, in every session.
 const CALL_WITH_LOCKS: &str =
     "SELECT * FROM hapax.quick_with_locks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
          $14, $15, $16, $17, $18, $19, $20, $21, $22)";
@@ -50,14 +50,14 @@ pub(crate) struct Quick {
 /// A claim of a key that should be new.
 struct QuickClaim {
     queued: QueuedJob<Pending<Claim>>,
-    place: EffectRow,
+    place: EffectPlace,
     grant: FirstGrant,
 }
 
 /// A success of an effect that should still be running.
 struct QuickSettle {
     queued: QueuedJob<Pending<Settle>>,
-    place: EffectRow,
+    place: EffectPlace,
     /// The version that the stored row must still have.
     entry: u64,
     outcome: Outcome,
@@ -150,7 +150,7 @@ impl Quick {
     }
 
     /// Sends all commands in one statement. Returns the entries of those that took effect.
-    pub(crate) fn send(&self, link: &Link) -> Result<Vec<(EffectRow, u64)>, PgFailure> {
+    pub(crate) fn send(&self, link: &Link) -> Result<Vec<(EffectPlace, u64)>, PgFailure> {
         pass(Point::QuickSend).map_err(PgFailure::lost)?;
         let taken = self.write(link);
         pass(Point::QuickSent).map_err(PgFailure::lost)?;
@@ -163,7 +163,7 @@ impl Quick {
         }
     }
 
-    fn write(&self, link: &Link) -> Result<Vec<(EffectRow, u64)>, PgFailure> {
+    fn write(&self, link: &Link) -> Result<Vec<(EffectPlace, u64)>, PgFailure> {
         let rows = match (self.settles.as_slice(), self.claims.as_slice()) {
             ([one], []) if link.is_ours() && !one.has_asides() => self.settle_one(link, one),
             ([], [one]) if link.is_ours() && !one.has_asides() => self.claim_one(link, one),
@@ -283,10 +283,10 @@ impl Quick {
     pub(crate) fn conclude(
         &mut self,
         shared: &Shared,
-        taken: &[(EffectRow, u64)],
+        taken: &[(EffectPlace, u64)],
         served: &mut Served,
     ) {
-        let taken: HashMap<EffectRow, u64> = taken.iter().copied().collect();
+        let taken: HashMap<EffectPlace, u64> = taken.iter().copied().collect();
         for QuickSettle { mut queued, place, .. } in self.settles.drain(..) {
             if taken.contains_key(&place) {
                 shared.running().remove(&place);
@@ -299,7 +299,7 @@ impl Quick {
         for QuickClaim { mut queued, place, grant } in self.claims.drain(..) {
             if let Some(entry) = taken.get(&place) {
                 let (grant, Change { effect, .. }) = grant.under(Fence(*entry));
-                shared.remember(place, Stored { entry: *entry, effect });
+                shared.remember(place, EffectRow { entry: *entry, effect });
                 queued.job.answer(Ok(Verdict::Granted(grant)));
                 served.answer(Job::Claim(queued.job));
             } else {

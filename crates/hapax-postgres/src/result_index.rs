@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::effect::{self, EffectRow, bytes, place};
+use crate::effect::{self, EffectPlace, bytes, place};
 use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
@@ -22,9 +22,9 @@ impl ResultIndexView for PgTxn<'_> {
     fn indexed_results(
         &mut self,
         namespace: &Namespace,
-        sought: &ResultFilter,
+        filter: &ResultFilter,
     ) -> Result<Vec<IndexedResult>, StoreError> {
-        let found = self.try_indexed_results(namespace, sought);
+        let found = self.try_indexed_results(namespace, filter);
         self.noting(found)
     }
 
@@ -69,7 +69,7 @@ impl PgTxn<'_> {
     fn try_indexed_results(
         &self,
         namespace: &Namespace,
-        sought: &ResultFilter,
+        filter: &ResultFilter,
     ) -> Result<Vec<IndexedResult>, PgFailure> {
         let Some(number) = self.namespaces.find(self.link, namespace)? else {
             return Ok(Vec::new());
@@ -81,9 +81,9 @@ impl PgTxn<'_> {
              ORDER BY used DESC, key LIMIT $4",
             &[
                 (&number, Type::INT4),
-                (&sought.ontology, Type::TEXT),
-                (&sought.text_hash, Type::TEXT),
-                (&(sought.limit as i64), Type::INT8),
+                (&filter.ontology, Type::TEXT),
+                (&filter.text_hash, Type::TEXT),
+                (&(filter.limit as i64), Type::INT8),
             ],
         )?;
         rows.iter().map(indexed_result).collect()
@@ -190,7 +190,7 @@ impl PgTxn<'_> {
                 (&key, Type::BYTEA),
             ],
         )?;
-        let places: Vec<EffectRow> = found.iter().map(place).collect::<Result<_, _>>()?;
+        let places: Vec<EffectPlace> = found.iter().map(place).collect::<Result<_, _>>()?;
         effect::remove(self.link, &places)?;
         Ok(places.len())
     }
@@ -198,7 +198,7 @@ impl PgTxn<'_> {
 
 /// An index entry, which is written when all commands of the batch have been judged.
 pub(crate) struct NewIndexEntry {
-    pub(crate) place: EffectRow,
+    pub(crate) place: EffectPlace,
     pub(crate) entry: IndexEntry,
     pub(crate) bytes: u64,
     pub(crate) at: Timestamp,

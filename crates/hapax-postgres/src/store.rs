@@ -13,9 +13,9 @@ use tokio_postgres::types::Type;
 use crate::clock::ServerClock;
 use crate::connect::{Address, Link};
 use crate::doctor;
-use crate::effect::{EffectRow, Stored};
+use crate::effect::{EffectPlace, EffectRow};
 use crate::error::PgFailure;
-use crate::lane::{Lane, Pace};
+use crate::lane::{Lane, LaneKind};
 use crate::migrate;
 use crate::namespace::Namespaces;
 use crate::queue::{Queue, QueuedJob, Subject};
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) slow: Queue,
     /// Whether most of the recent claims found a row.
     pub(crate) claims_find: AtomicBool,
-    running: Mutex<HashMap<EffectRow, Stored>>,
+    running: Mutex<HashMap<EffectPlace, EffectRow>>,
 }
 
 /// How many running effects are cached.
@@ -75,11 +75,11 @@ impl Shared {
 
     /// Running effects that this process was granted, as it last saw them. They may be out of date: a
     /// write that relies on one names its version.
-    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<EffectRow, Stored>> {
+    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<EffectPlace, EffectRow>> {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(crate) fn remember(&self, place: EffectRow, row: Stored) {
+    pub(crate) fn remember(&self, place: EffectPlace, row: EffectRow) {
         let mut running = self.running();
         // Effects that were settled elsewhere, in a caller's transaction or by an operator, are never
         // removed: the cache is cleared when it is full.
@@ -128,7 +128,7 @@ impl PgStore {
             claims_find: AtomicBool::new(false),
             running: Mutex::default(),
         });
-        let here = Mutex::new(Lane::new(shared.clone(), Pace::Quick));
+        let here = Mutex::new(Lane::new(shared.clone(), LaneKind::Ordinary));
         let (readings, received) = std::sync::mpsc::channel();
         let received = Arc::new(Mutex::new(received));
         let mut store = Self {
@@ -141,10 +141,10 @@ impl PgStore {
             others: Vec::new(),
         };
         for _ in 0..options.lanes.max(1) {
-            let lane = Lane::new(store.shared.clone(), Pace::Quick);
+            let lane = Lane::new(store.shared.clone(), LaneKind::Ordinary);
             store.lanes.push(spawn("lane", move || lane.run())?);
         }
-        let lane = Lane::new(store.shared.clone(), Pace::Patient);
+        let lane = Lane::new(store.shared.clone(), LaneKind::Slow);
         store.others.push(spawn("slow lane", move || lane.run())?);
         for _ in 0..options.readers.max(1) {
             let (shared, received) = (store.shared.clone(), received.clone());

@@ -14,12 +14,12 @@ use hapax_core::time::Now;
 use hapax_store::{StoreError, Txn, View};
 
 use crate::connect::Link;
-use crate::effect::{self, EffectRow, Stored, Write};
-use crate::epoch::EpochRow;
+use crate::effect::{self, EffectPlace, EffectRow, Write};
+use crate::epoch::EpochPlace;
 use crate::error::PgFailure;
 use crate::journal;
 use crate::lease;
-use crate::lock::{self, LockRow, Taken};
+use crate::lock::{self, LockPlace, Taken};
 use crate::namespace::Namespaces;
 use crate::outbox;
 use crate::part;
@@ -42,7 +42,7 @@ pub(crate) struct PgTxn<'a> {
     pub(crate) link: &'a Link,
     pub(crate) namespaces: &'a Namespaces,
     /// The epochs that were read, and may be held.
-    pub(crate) epochs: HashMap<EpochRow, u64>,
+    pub(crate) epochs: HashMap<EpochPlace, u64>,
     /// The versions of ontologies that were read, and are held.
     pub(crate) ontologies: HashMap<(i32, String), Option<String>>,
     pub(crate) now: Now,
@@ -60,9 +60,9 @@ pub(crate) struct PgTxn<'a> {
 /// The rows that were read, each when a command first asked for it.
 #[derive(Default)]
 pub(crate) struct Loaded {
-    pub(crate) effects: HashMap<EffectRow, Option<Stored>>,
+    pub(crate) effects: HashMap<EffectPlace, Option<EffectRow>>,
     pub(crate) leases: HashMap<LeaseId, Option<Lease>>,
-    pub(crate) locks: HashMap<LockRow, Option<Lock>>,
+    pub(crate) locks: HashMap<LockPlace, Option<Lock>>,
     pub(crate) pulse: Option<Pulse>,
 }
 
@@ -91,8 +91,8 @@ impl<'a> PgTxn<'a> {
     /// Reads what a batch will surely need: locks, then effects, each in order.
     pub(crate) fn preload(
         &mut self,
-        locks: &[LockRow],
-        effects: &[EffectRow],
+        locks: &[LockPlace],
+        effects: &[EffectPlace],
         numbers: usize,
     ) -> Result<(), PgFailure> {
         self.load_locks(locks)?;
@@ -106,7 +106,7 @@ impl<'a> PgTxn<'a> {
     /// Reads what a look at claims will surely need, in one round trip.
     pub(crate) fn preview(
         &mut self,
-        effects: &[EffectRow],
+        effects: &[EffectPlace],
         lease: Option<LeaseId>,
     ) -> Result<(), PgFailure> {
         let Some(id) = lease else { return self.load_effects(effects) };
@@ -130,7 +130,7 @@ impl<'a> PgTxn<'a> {
     }
 
     /// The effects that commands have written, with their versions.
-    pub(crate) fn written_effects(&self) -> impl Iterator<Item = (&EffectRow, &Stored)> {
+    pub(crate) fn written_effects(&self) -> impl Iterator<Item = (&EffectPlace, &EffectRow)> {
         self.written.effects.iter()
     }
 
@@ -153,7 +153,7 @@ impl<'a> PgTxn<'a> {
         }
         lock::put(self.link, &taken)?;
         lock::release(self.link, &released)?;
-        let over = |place: &EffectRow| {
+        let over = |place: &EffectPlace| {
             self.loaded.effects.get(place).and_then(Option::as_ref).map_or(0, |row| row.entry)
         };
         let effects: Vec<_> = written

@@ -8,21 +8,21 @@ use hapax_core::outbox::Record;
 use hapax_core::part::Part;
 use hapax_core::route::SinkName;
 
-use crate::effect::{EffectRow, Stored};
+use crate::effect::{EffectPlace, EffectRow};
 use crate::journal::Note;
-use crate::lock::LockRow;
+use crate::lock::LockPlace;
 use crate::result_index::NewIndexEntry;
 
 /// The writes of commands, until they are sent.
 #[derive(Default)]
 pub(crate) struct Writes {
-    pub(crate) effects: BTreeMap<EffectRow, Stored>,
+    pub(crate) effects: BTreeMap<EffectPlace, EffectRow>,
     pub(crate) leases: BTreeMap<LeaseId, Lease>,
-    pub(crate) locks: BTreeMap<LockRow, Option<Lock>>,
+    pub(crate) locks: BTreeMap<LockPlace, Option<Lock>>,
     pub(crate) notes: Vec<Note>,
     pub(crate) records: Vec<NewRecord>,
     pub(crate) index_entries: Vec<NewIndexEntry>,
-    pub(crate) parts: BTreeMap<EffectRow, Part>,
+    pub(crate) parts: BTreeMap<EffectPlace, Part>,
     pub(crate) pulse: Option<Pulse>,
 }
 

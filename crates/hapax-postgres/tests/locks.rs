@@ -14,13 +14,13 @@ use hapax_postgres::tokio_postgres::types::ToSql;
 use hapax_postgres::tokio_postgres::{Client, NoTls};
 use hapax_postgres::{Options, PgStore, tokio_postgres};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Job, Request, Store, call, command, read};
+use hapax_store::{Job, Request, Store, StoreError, call, command, read};
 use hapax_testkit::Postgres;
 
 const LEASE: LeaseId = LeaseId::from_bytes([9; 16]);
 
 struct Bench {
-    _server: Postgres,
+    server: Postgres,
     store: Option<PgStore>,
     client: Client,
     url: String,
@@ -41,7 +41,7 @@ impl Bench {
         };
         call(&store, open).await.expect("a lease");
         let client = client(&url).await;
-        Self { _server: server, store: Some(store), client, url }
+        Self { server, store: Some(store), client, url }
     }
 
     fn store(&self) -> &PgStore {
@@ -52,11 +52,11 @@ impl Bench {
     async fn together<R: Request>(&self, commands: Vec<R>) -> Vec<R::Answer> {
         let (jobs, answers): (Vec<_>, Vec<_>) = commands.into_iter().map(Job::of).unzip();
         self.store().submit(jobs);
-        let mut told = Vec::new();
+        let mut answered = Vec::new();
         for answer in answers {
-            told.push(answer.await.expect("an answer").expect("no error"));
+            answered.push(answer.await.expect("an answer").expect("no error"));
         }
-        told
+        answered
     }
 
     async fn settle(&self, key: u8) -> Settled {
@@ -254,5 +254,27 @@ async fn a_claim_that_comes_too_late_leaves_no_lock() {
             Err(_) => assert!(Instant::now() < deadline, "never in time"),
         }
     }
+    bench.over().await;
+}
+
+/// Proves K-6: a claim whose commit outlived its connection is not called unwritten when the server
+/// stays away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_reply_was_lost_is_called_unknown() {
+    let mut bench = Bench::new().await;
+    bench.server.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'no_standby'");
+    bench.server.sql("postgres", "SELECT pg_reload_conf()");
+    let claimed = call(bench.store(), claim(1, None));
+    let start = Instant::now();
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    while bench.server.sql("postgres", waits) == "0" {
+        assert!(start.elapsed() < Duration::from_secs(30), "no commit waits for the standby");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    bench.server.stop();
+    let answer = claimed.await;
+    assert!(matches!(answer, Err(StoreError::CommitUnknown(_))), "{answer:?}");
+    let answer = call(bench.store(), claim(2, None)).await;
+    assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
     bench.over().await;
 }

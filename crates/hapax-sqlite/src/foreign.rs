@@ -6,8 +6,9 @@
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Report, Settled, Verdict};
 use hapax_core::name::Name;
+use hapax_store::StoreError;
+use hapax_store::effect::{self, DependsOn};
 use hapax_store::outbox::Attachments;
-use hapax_store::{StoreError, effect};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior};
 
 use crate::connection::{self, number};
@@ -37,7 +38,7 @@ impl SqliteStore {
         let mut cache = ConnectionCache::default();
         let mut txn = SqliteTxn::new(tx, &self.shared.context, &mut cache);
         txn.read_clock()?;
-        effect::claim(&mut txn, name, ask)
+        effect::claim(&mut txn, name, ask, DependsOn::Transaction)
     }
 
     /// Settles inside the caller's transaction. An attempt that was overtaken or voided, or whose

@@ -14,7 +14,7 @@ use crate::connection;
 use crate::liveness::LivenessLocks;
 use crate::reader;
 use crate::txn::StoreContext;
-use crate::writer::{self, Writer};
+use crate::writer::{self, Arrivals, Writer};
 
 /// How long a lone caller waits for the writer thread to release the writer.
 const LETTING_GO: Duration = Duration::from_micros(20);
@@ -111,7 +111,13 @@ impl Store for SqliteStore {
         let start = Instant::now();
         loop {
             match self.writer.try_lock() {
-                Ok(mut writer) => return writer.at_once(job),
+                Ok(mut writer) => {
+                    if !writer.begin_at_once() {
+                        return Some(job);
+                    }
+                    writer.serve(vec![job], &Arrivals::NONE);
+                    return None;
+                }
                 Err(_) if start.elapsed() < LETTING_GO => std::thread::yield_now(),
                 Err(_) => return Some(job),
             }

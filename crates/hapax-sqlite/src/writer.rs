@@ -1,8 +1,8 @@
 //! The one writer: takes the waiting commands, commits them together, and answers each caller.
 //!
-//! Commands share a transaction but not a fate: when one fails, the rest are tried again with
-//! a savepoint around each, and when the transaction as a whole cannot stand, each is tried
-//! alone. An answer leaves when everything it rests on has reached the disk. A disk that fails
+//! Commands share a transaction but not a fate. If one fails after it wrote, the writer undoes the
+//! transaction and tries all unanswered commands again, each in a savepoint. If the transaction as a
+//! whole cannot stand, it tries each alone. An answer leaves when everything it rests on has reached the disk. A disk that fails
 //! to sync ends the writer's work for good, and so does a panic: the transaction is rolled back,
 //! so that other processes can write, and this process writes nothing more.
 
@@ -24,7 +24,7 @@ use crate::store::Shared;
 use crate::txn::SqliteTxn;
 use crate::write_turn::WriteTurnLock;
 
-/// How many commands share a commit at most.
+/// A transaction accepts no more commands once it has this many.
 const BATCH: usize = 1024;
 /// How long a transaction accepts late commands: other processes wait for it to end.
 const OPEN: Duration = Duration::from_millis(5);
@@ -53,21 +53,21 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
     }
 }
 
-/// How long the writer waits for the callers that it has just answered, before it sleeps or goes on
-/// without them: less than it costs to sleep and be woken, or to commit twice.
+/// How long the writer waits for the callers that it has just answered. To sleep and be woken, or to
+/// commit twice, would cost more.
 const LINGER: Duration = Duration::from_micros(150);
 
 /// The commands that come while a transaction is open, and join it.
-struct Arrivals<'a> {
+pub(crate) struct Arrivals<'a> {
     queue: Option<&'a Receiver<Vec<Job>>>,
     /// How many callers had to wait for the last commit, and may be back soon.
     awaited: usize,
 }
 
 impl Arrivals<'_> {
-    const NONE: Self = Self { queue: None, awaited: 0 };
+    pub(crate) const NONE: Self = Self { queue: None, awaited: 0 };
 
-    /// The next commands; none if a batch of the `joined` is full or if none come. If `expected`
+    /// The next commands; none if the `joined` ones fill the batch, or if none come. If `expected`
     /// callers were just answered, the writer waits for them, because they may be back soon. It
     /// does not wait for a lone caller, which is served on its own thread as soon as this one
     /// releases the writer.
@@ -94,28 +94,16 @@ impl Writer {
         Ok(Self { db, shared, cache: ConnectionCache::with_room(), log, turn, begun: false })
     }
 
-    /// Carries out one batch: these commands, and those that come before it is committed. Returns
-    /// how many callers had to wait for the commit.
-    fn serve(&mut self, jobs: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
-        let awaited = self.together(jobs, arrivals);
-        if let Err(error @ StoreError::Stopped(_)) = self.log.checkpoint_if_full(&self.db) {
-            self.shared.stop(error);
-        }
-        awaited
+    /// Begins a transaction at once, unless another process is writing. The next [`Writer::serve`]
+    /// goes on with it.
+    pub(crate) fn begin_at_once(&mut self) -> bool {
+        self.begun = self.shared.stopped().is_none() && self.turn.begin_at_once(&self.db);
+        self.begun
     }
 
-    /// Carries out one command on the calling thread, unless another process is writing.
-    pub(crate) fn at_once(&mut self, job: Job) -> Option<Job> {
-        if self.shared.stopped().is_some() || !self.turn.begin_at_once(&self.db) {
-            return Some(job);
-        }
-        self.begun = true;
-        self.serve(vec![job], &Arrivals::NONE);
-        None
-    }
-
-    /// Carries out a batch and answers it. Returns how many callers had to wait for the commit.
-    fn together(&mut self, mut batch: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
+    /// Carries out one batch and answers it: these commands, and those that come before it is
+    /// committed. Returns how many callers had to wait for the commit.
+    pub(crate) fn serve(&mut self, mut batch: Vec<Job>, arrivals: &Arrivals<'_>) -> usize {
         if let Some(error) = self.shared.stopped() {
             return refuse_all(&mut batch, &error);
         }
@@ -124,7 +112,7 @@ impl Writer {
             Err(Undone::Command) => self.commit(&mut batch, Guard::Savepoints, &Arrivals::NONE),
             result => result,
         };
-        match result {
+        let awaited = match result {
             Ok(()) => batch.iter_mut().map(Job::reply).filter(|sent| *sent).count(),
             Err(Undone::All(error)) if batch.len() == 1 || is_final(&error) => {
                 if let StoreError::Stopped(_) = error {
@@ -134,13 +122,17 @@ impl Writer {
             }
             Err(_) => {
                 let left = batch.into_iter().filter(Job::waits);
-                left.map(|alone| self.together(vec![alone], &Arrivals::NONE)).sum()
+                left.map(|alone| self.serve(vec![alone], &Arrivals::NONE)).sum()
             }
+        };
+        if let Err(error @ StoreError::Stopped(_)) = self.log.checkpoint_if_full(&self.db) {
+            self.shared.stop(error);
         }
+        awaited
     }
 
-    /// One transaction. After an error nothing of it is there, except after a panic: the commit may
-    /// have been done just before.
+    /// One transaction. An error undoes it, except after a panic or a failed sync: then it may be
+    /// there.
     fn commit(
         &mut self,
         batch: &mut Vec<Job>,
@@ -165,7 +157,7 @@ impl Writer {
         result
     }
 
-    /// The work from BEGIN to the end of COMMIT. Commands join the batch meanwhile: callers that were
+    /// The work after BEGIN, and COMMIT. Commands join the batch meanwhile: callers that were
     /// just answered come back while the first of them are served.
     fn transact(
         &mut self,
@@ -188,7 +180,13 @@ impl Writer {
         while done < batch.len() {
             txn.read_clock()?;
             for job in batch[done..].iter_mut().filter(|job| job.waits()) {
-                carry_out(&mut txn, db, job, guard)?;
+                if guard == Guard::Savepoints {
+                    execute(db, "SAVEPOINT command")?;
+                }
+                let changes = db.total_changes();
+                txn.begin_command();
+                let error = ledger::apply(&mut txn, job).err().cloned();
+                end_command(&mut txn, db, (error, changes), guard)?;
             }
             let expected = if db.total_changes() == start {
                 // These answers rest only on what was committed before, so they need not wait.
@@ -217,27 +215,23 @@ impl Writer {
     }
 }
 
-/// Carries out one command. An error of the command itself is its answer.
-fn carry_out(
+/// Decides whether the transaction can go on after a command. An error of the command itself is its
+/// answer.
+fn end_command(
     txn: &mut SqliteTxn<'_>,
     db: &Connection,
-    job: &mut Job,
+    (error, changes): (Option<StoreError>, u64),
     guard: Guard,
 ) -> Result<(), Undone> {
-    let before = db.total_changes();
-    if guard == Guard::Savepoints {
-        execute(db, "SAVEPOINT command")?;
-    }
-    txn.begin_command();
-    if let Err(error) = ledger::apply(txn, job) {
+    if let Some(error) = error {
         txn.drop_command();
         if db.is_autocommit() {
             // The error took the whole transaction with it.
-            return Err(Undone::All(error.clone()));
+            return Err(Undone::All(error));
         }
         match guard {
             Guard::Savepoints => execute(db, "ROLLBACK TO command")?,
-            Guard::None if db.total_changes() == before || planted(Bug::HalfCommand) => {}
+            Guard::None if db.total_changes() == changes || planted(Bug::HalfCommand) => {}
             Guard::None => return Err(Undone::Command),
         }
     }
@@ -247,7 +241,7 @@ fn carry_out(
     Ok(())
 }
 
-/// Refuses a batch. Returns how many callers had to wait for that.
+/// Refuses a batch. Returns its size.
 fn refuse_all(batch: &mut [Job], error: &StoreError) -> usize {
     for job in batch.iter_mut() {
         job.fail(error.clone());

@@ -3,9 +3,10 @@
 //! The order of locks is the order of loads: epoch, lease, lock, effect. Nothing is written before
 //! everything has been judged.
 
+use crate::command::Claim;
 use crate::dataset;
 use crate::delivery;
-use crate::effect;
+use crate::effect::{self, DependsOn};
 use crate::epoch;
 use crate::error::StoreError;
 use crate::job::Job;
@@ -25,7 +26,10 @@ pub fn apply<'a>(txn: &mut dyn Txn, job: &'a mut Job) -> Result<(), &'a StoreErr
         Job::OpenLease(job) => job.answer(lease::open(txn, &job.command)),
         Job::RenewLease(job) => job.answer(lease::renew(txn, &job.command)),
         Job::CloseLease(job) => job.answer(txn.drop_lease(job.command.id)),
-        Job::Claim(job) => job.answer(effect::claim_on_lease(txn, &job.command)),
+        Job::Claim(job) => {
+            let Claim { name, ask } = &job.command;
+            job.answer(effect::claim(txn, name, ask, DependsOn::Lease));
+        }
         Job::Settle(job) => job.answer(effect::settle(txn, &job.command)),
         Job::Reconcile(job) => job.answer(effect::reconcile(txn, &job.command)),
         Job::Resolve(job) => job.answer(effect::resolve(txn, &job.command)),

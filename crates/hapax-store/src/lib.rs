@@ -55,6 +55,6 @@ pub use part::{PartTxn, PartView};
 pub use result_index::{ResultIndexTxn, ResultIndexView};
 pub use route::{RouteTxn, RouteView};
 pub use step::{Step, StepTxn, StepView};
-pub use store::{Reading, Store, call, call_here, read};
+pub use store::{Reading, Store, answered, call, read};
 pub use token::{TokenTxn, TokenView};
 pub use txn::{Txn, View};

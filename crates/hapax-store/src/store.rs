@@ -46,18 +46,6 @@ pub fn call<R: Request>(
     answered(answer)
 }
 
-/// Like [`call`], but on this thread if the store is idle.
-pub fn call_here<R: Request>(
-    store: &dyn Store,
-    command: R,
-) -> impl Future<Output = Result<R::Answer, StoreError>> + Send + use<R> {
-    let (job, answer) = Job::of(command);
-    if let Some(job) = store.submit_here(job) {
-        store.submit(vec![job]);
-    }
-    answered(answer)
-}
-
 /// Reads something and waits for it.
 pub fn read<T, F>(
     store: &dyn Store,
@@ -75,8 +63,11 @@ where
     async move { answer.await.unwrap_or_else(|_| Err(closed())) }
 }
 
-/// The answer to a command. A command that was dropped without one may have been carried out.
-async fn answered<T>(answer: oneshot::Receiver<Result<T, StoreError>>) -> Result<T, StoreError> {
+/// Waits for the answer to a command. A command that was dropped without one may have been carried
+/// out.
+pub async fn answered<T>(
+    answer: oneshot::Receiver<Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let unanswered = || StoreError::CommitUnknown("the store was closed before it answered".into());
     answer.await.unwrap_or_else(|_| Err(unanswered()))
 }

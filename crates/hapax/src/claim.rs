@@ -57,8 +57,8 @@ pub struct Claim {
     /// The claim's own deadline, by the boot-time clock.
     deadline_ms: Option<u64>,
     settled_in: Arc<AtomicBool>,
-    pub(crate) told: Arc<CollectedAttachments>,
-    wording: Option<Arc<dyn Redactor>>,
+    pub(crate) attachments: Arc<CollectedAttachments>,
+    redactor: Option<Arc<dyn Redactor>>,
 }
 
 impl Claim {
@@ -69,7 +69,7 @@ impl Claim {
         lease: impl Into<Option<LeaseId>>,
     ) -> Self {
         let lease = lease.into();
-        let (settled_in, told) = (Arc::default(), Arc::default());
+        let (settled_in, attachments) = (Arc::default(), Arc::default());
         Self {
             inner,
             name,
@@ -78,8 +78,8 @@ impl Claim {
             is_opaque: false,
             deadline_ms: None,
             settled_in,
-            told,
-            wording: None,
+            attachments,
+            redactor: None,
         }
     }
 
@@ -87,8 +87,8 @@ impl Claim {
         Self { is_opaque, deadline_ms, ..self }
     }
 
-    pub(crate) fn worded(self, wording: Option<Arc<dyn Redactor>>) -> Self {
-        Self { wording, ..self }
+    pub(crate) fn with_redactor(self, redactor: Option<Arc<dyn Redactor>>) -> Self {
+        Self { redactor, ..self }
     }
 
     /// Begins to describe an effect that is granted only while this claim cannot have been taken
@@ -157,8 +157,8 @@ impl Claim {
         payload: impl Into<Vec<u8>>,
     ) -> Result<(), Error> {
         let step = Step { name: step.into(), payload: payload.into() };
-        if let Some(wording) = &self.wording
-            && !wording.keeps_step(&step)
+        if let Some(redactor) = &self.redactor
+            && !redactor.keeps_step(&step)
         {
             let what = "a step to undo it is kept as it is, and this one may not be";
             return Err(StoreError::Invalid(what.into()).into());
@@ -262,7 +262,7 @@ impl Claim {
             .as_ref()
             .ok_or(Error::Unsupported("settle_in needs a ledger in a file"))?;
         let report = Report::Succeeded(outcome.into().within(self.inner.keep_limit));
-        match sqlite.settle_in(tx, &self.name, self.by(), &report, &self.told.waiting())? {
+        match sqlite.settle_in(tx, &self.name, self.by(), &report, &self.attachments.waiting())? {
             Settled::Recorded | Settled::Repeated => {
                 self.note_settled_in();
                 Ok(())
@@ -281,7 +281,7 @@ impl Claim {
     /// Journals a stale success in the engine's own transaction: nothing of it may stay in the caller's.
     pub(crate) fn contradict(&self, report: Report) {
         let by = (self.grant.attempt, Some(self.grant.fence));
-        tell(&self.inner, &self.name, by, report, Attachments::default());
+        report_later(&self.inner, &self.name, by, report, Attachments::default());
     }
 
     /// Notes that a caller's transaction settled the effect.
@@ -334,7 +334,13 @@ impl Drop for Held {
             Stage::Asked => Report::Released("the grant was not delivered".into()),
             Stage::Running => Report::Ambiguous("the work was dropped before it ended".into()),
         };
-        tell(&self.inner, &self.name, (self.attempt, self.fence), report, Attachments::default());
+        report_later(
+            &self.inner,
+            &self.name,
+            (self.attempt, self.fence),
+            report,
+            Attachments::default(),
+        );
     }
 }
 
@@ -343,7 +349,7 @@ const AGAIN: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: u32::MAX 
 
 /// Sends a report in the background: at once, and again until the store answers. Without it, other
 /// callers would wait for this attempt for as long as the engine renews its lease.
-pub(crate) fn tell(
+pub(crate) fn report_later(
     inner: &Arc<Inner>,
     name: &Name,
     (attempt, fence): (AttemptId, Option<Fence>),
@@ -352,12 +358,12 @@ pub(crate) fn tell(
 ) {
     let undelivered = fence.is_none();
     let command = command::Settle { name: name.clone(), attempt, fence, report, attachments };
-    let mut told = Box::pin(call(&*inner.store, command.clone()));
+    let mut answer = Box::pin(call(&*inner.store, command.clone()));
     let (engine, Ok(runtime)) = (Arc::downgrade(inner), Handle::try_current()) else { return };
     let name = name.clone();
     runtime.spawn(async move {
         for nth in 1.. {
-            match told.await {
+            match answer.await {
                 Err(error) if error.is_transient() => {}
                 // The grant is not recorded, and may still appear.
                 Ok(Settled::Fenced(found)) if undelivered && found.attempt != Some(attempt) => {
@@ -372,7 +378,7 @@ pub(crate) fn tell(
             let pause = AGAIN.delay_ms(nth, dice).unwrap_or(AGAIN.cap_ms);
             tokio::time::sleep(Duration::from_millis(pause)).await;
             let Some(inner) = engine.upgrade().filter(|inner| !inner.is_closed()) else { return };
-            told = Box::pin(call(&*inner.store, command.clone()));
+            answer = Box::pin(call(&*inner.store, command.clone()));
         }
     });
 }

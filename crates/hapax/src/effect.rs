@@ -134,7 +134,7 @@ pub struct EffectBuilder {
     shares_failures: bool,
     reconciler: Option<Reconciler>,
     leaves_partial: bool,
-    wording: Option<Arc<dyn Redactor>>,
+    redactor: Option<Arc<dyn Redactor>>,
 }
 
 /// The fingerprint of an effect without a payload.
@@ -160,7 +160,7 @@ impl EffectBuilder {
             shares_failures: false,
             reconciler: None,
             leaves_partial: false,
-            wording: None,
+            redactor: None,
         }
     }
 
@@ -218,8 +218,8 @@ impl EffectBuilder {
 
     /// Rewords the texts that the ledger keeps about the effect: why it failed, why it could not be
     /// undone, what a reconciler found. A rollback step that may not be kept as it is, is refused.
-    pub fn worded(mut self, wording: Arc<dyn Redactor>) -> Self {
-        self.wording = Some(wording);
+    pub fn redactor(mut self, redactor: Arc<dyn Redactor>) -> Self {
+        self.redactor = Some(redactor);
         self
     }
 
@@ -243,7 +243,7 @@ impl EffectBuilder {
     /// let key = Key::derive("rollout.v1", &[("release", b"1.4.2")])?;
     /// let notify = || {
     ///     let epoch = Bound { domain: domain.clone(), epoch: 0 };
-    ///     hapax.effect(key).in_epoch(epoch).run(|_| async { Ok::<_, Failure>("told") })
+    ///     hapax.effect(key).in_epoch(epoch).run(|_| async { Ok::<_, Failure>("moved") })
     /// };
     /// notify().await?;
     /// hapax.epochs().advance(&domain, (0, 1), "grace", "the leader was replaced").await?;
@@ -328,7 +328,7 @@ impl EffectBuilder {
         F: Fn(LookupRequest) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Finding> + Send + 'static,
     {
-        self.reconciler = Some(Arc::new(move |sought| Box::pin(reconciler(sought))));
+        self.reconciler = Some(Arc::new(move |request| Box::pin(reconciler(request))));
         self
     }
 
@@ -353,7 +353,7 @@ impl EffectBuilder {
         let inner = self.hapax.inner.clone();
         let until = Instant::now() + self.wait;
         if self.bound.is_some() {
-            return self.lead(handler, until).await;
+            return self.drive(handler, until).await;
         }
         loop {
             let remembered = inner.cache.get(&self.name, self.fingerprint);
@@ -363,11 +363,11 @@ impl EffectBuilder {
             }
             match inner.flights.board(&self.name, self.fingerprint, &inner.cache) {
                 Seat::Leader(leader) => {
-                    let result = self.lead(handler, until).await;
+                    let result = self.drive(handler, until).await;
                     leader.land(&result);
                     return result;
                 }
-                Seat::Stranger => return self.lead(handler, until).await,
+                Seat::Stranger => return self.drive(handler, until).await,
                 Seat::Follower(landing) => {
                     match tokio::time::timeout_at(until, follow(landing)).await {
                         Ok(Some(Ok(done))) => return Ok(Done { how: How::Shared, ..done }),
@@ -379,7 +379,7 @@ impl EffectBuilder {
                             )),
                         ) => {}
                         Ok(Some(Err(error))) => return Err(error),
-                        Err(_) => return self.lead(handler, until).await,
+                        Err(_) => return self.drive(handler, until).await,
                     }
                 }
             }

@@ -34,7 +34,7 @@ impl Claim {
     /// Emits an event. It is recorded in the transaction that settles the effect, and delivered
     /// afterwards to every sink it is routed to. If the effect does not succeed, no event is recorded.
     pub fn emit(&self, event: Event) -> Result<(), Error> {
-        let events = &mut self.told.lock().events;
+        let events = &mut self.attachments.lock().events;
         let ordinal = events.len() as u32;
         events.push(Emission { ordinal, event });
         Ok(())
@@ -43,23 +43,23 @@ impl Claim {
     /// Replaces all events emitted so far, for work that is done anew within one attempt.
     pub fn emit_instead(&self, events: Vec<Event>) {
         let emission = |(ordinal, event)| Emission { ordinal, event };
-        self.told.lock().events = (0..).zip(events).map(emission).collect();
+        self.attachments.lock().events = (0..).zip(events).map(emission).collect();
     }
 
     /// Adds the outcome to the result index, as a result that may be forgotten. It is recorded only
     /// if it was made from the present version of its ontology.
     pub fn index_result(&self, entry: IndexEntry) {
-        self.told.lock().index_entry = Some(entry);
+        self.attachments.lock().index_entry = Some(entry);
     }
 
     /// The data to keep of this part, whatever the result. See
     /// [`Hapax::parts`](crate::Hapax::parts).
     pub fn keep(&self, part: Part) {
-        self.told.lock().part = Some(part);
+        self.attachments.lock().part = Some(part);
     }
 
     /// A note for the journal entry of a success: at most 64 KiB. A later note replaces an earlier one.
     pub fn note(&self, note: impl Into<String>) {
-        self.told.lock().note = Some(note.into());
+        self.attachments.lock().note = Some(note.into());
     }
 }

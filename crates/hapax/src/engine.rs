@@ -12,7 +12,7 @@ use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
 #[cfg(feature = "postgres")]
 use hapax_postgres::PgStore;
 use hapax_sqlite::{BootClock, Options, SqliteStore};
-use hapax_store::{Clock, Request, Store, StoreError, call, call_here};
+use hapax_store::{Clock, Job, Request, Store, StoreError, answered, call};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Notify;
 
@@ -80,6 +80,8 @@ pub(crate) struct Inner {
     pub(crate) emitted: Notify,
     /// Sends new events to the followers in this process.
     pub(crate) wire: FollowBus,
+    /// Whether a dispatcher is at work: two with one lease would both own its buckets.
+    pub(crate) dispatches: AtomicBool,
     background: bool,
     started: OnceLock<()>,
     closed: AtomicBool,
@@ -103,11 +105,12 @@ impl Inner {
         let alone = self.callers.load(Ordering::Relaxed) == 1
             && Handle::try_current()
                 .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        if alone {
-            call_here(&*self.store, command).await
-        } else {
-            call(&*self.store, command).await
+        let (job, answer) = Job::of(command);
+        let left = if alone { self.store.submit_here(job) } else { Some(job) };
+        if let Some(job) = left {
+            self.store.submit(vec![job]);
         }
+        answered(answer).await
     }
 
     /// Begins background work with the first claim, so that a process that only reads does none.
@@ -304,6 +307,7 @@ impl Builder {
             anchors: Mutex::default(),
             emitted: Notify::new(),
             wire: FollowBus::default(),
+            dispatches: AtomicBool::new(false),
             background: self.background,
             started: OnceLock::new(),
             closed: AtomicBool::new(false),

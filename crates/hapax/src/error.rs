@@ -45,7 +45,7 @@ pub enum Error {
     },
     /// Same key, another payload. Fix the caller.
     #[error(
-        "conflict: the key is recorded with fingerprint {recorded}, and was asked for with {asked}"
+        "conflict: the key was used for another request, with fingerprint {recorded}; this one has {asked}"
     )]
     Conflict {
         /// The recorded fingerprint.
@@ -158,9 +158,9 @@ impl Failure {
         Self { kind: FailureKind::Partial, reason: reason.into() }
     }
 
-    /// The same failure, with its reason reworded.
-    pub fn reworded(self, word: impl FnOnce(&str) -> String) -> Self {
-        Self { reason: word(&self.reason), ..self }
+    /// The same failure, with its reason redacted.
+    pub fn redacted(self, redact: impl FnOnce(&str) -> String) -> Self {
+        Self { reason: redact(&self.reason), ..self }
     }
 
     /// The reason, for people.

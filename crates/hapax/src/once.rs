@@ -100,7 +100,8 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        let (report, attachments) = (Report::Succeeded(outcome.clone()), claim.told.waiting());
+        let (report, attachments) =
+            (Report::Succeeded(outcome.clone()), claim.attachments.waiting());
         match sqlite.settle_in(tx, name, claim.by(), &report, &attachments)? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),

@@ -23,6 +23,8 @@ pub use hapax_core::outbox::{Artifact, Event, Order, OutboxId, Payload, Record, 
 pub use hapax_core::route::{Route, SinkName, SinkNameError, fits, sinks as routed};
 pub use hapax_store::outbox::{DeliveryStatus, RecordFilter, RecordStatus, Redrive, SinkStats};
 
+use std::sync::atomic::Ordering;
+
 use hapax_store::{command, read};
 
 use crate::engine::Hapax;
@@ -56,9 +58,13 @@ impl Outbox<'_> {
         Ok(read(&*self.hapax.inner.store, |view| view.routing()).await?.routes)
     }
 
-    /// Declares sinks and routes, and begins to deliver events of every namespace.
+    /// Declares sinks and routes, and begins to deliver events of every namespace. Stop the last
+    /// dispatcher of this ledger first: a ledger that was opened once has one at a time.
     pub async fn dispatch(self, outbox: OutboxConfig) -> Result<Dispatcher, Error> {
         self.configure(&outbox).await?;
+        if self.hapax.inner.dispatches.swap(true, Ordering::AcqRel) {
+            return Err(Error::Unsupported("this ledger has a dispatcher already; stop it first"));
+        }
         self.hapax.inner.start();
         Ok(Dispatcher::start(self.hapax.inner.clone(), outbox.sinks))
     }

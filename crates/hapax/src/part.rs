@@ -41,15 +41,15 @@ impl Parts<'_> {
     /// let part = Part { whole, kind: "charge".into(), body: b"EUR 10.00".to_vec() };
     /// hapax.effect(charge).part(part).run(|_| async { Ok::<_, Failure>("receipt 7") }).await?;
     ///
-    /// let sought =
+    /// let filter =
     ///     PartFilter { whole: Some(whole), kind: "charge".into(), limit: 10, ..PartFilter::default() };
-    /// let found = hapax.parts().search(sought).await?;
+    /// let found = hapax.parts().search(filter).await?;
     /// assert_eq!((found[0].name.key, &found[0].part.body[..]), (charge, &b"EUR 10.00"[..]));
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn search(self, sought: PartFilter) -> Result<Vec<PartRecord>, Error> {
+    pub async fn search(self, filter: PartFilter) -> Result<Vec<PartRecord>, Error> {
         let namespace = self.hapax.namespace.clone();
-        Ok(read(&*self.hapax.inner.store, move |view| view.parts(&namespace, &sought)).await?)
+        Ok(read(&*self.hapax.inner.store, move |view| view.parts(&namespace, &filter)).await?)
     }
 }

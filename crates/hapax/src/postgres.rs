@@ -65,7 +65,7 @@ impl Claim {
     ) -> Result<(), Error> {
         self.inner.on_postgres()?;
         let outcome = outcome.into().within(self.inner.keep_limit);
-        let attachments = self.told.waiting();
+        let attachments = self.attachments.waiting();
         let settled = foreign::settle_in(tx, &self.name, self.by(), &outcome, &attachments).await;
         self.settled_by(settled, outcome).await
     }
@@ -135,7 +135,7 @@ impl EffectBuilder {
             Ok(outcome) => outcome.into().within(hapax.inner.keep_limit),
             Err(failure) => return Err(Error::Failed { reason: failure.reason }),
         };
-        let attachments = claim.told.waiting();
+        let attachments = claim.attachments.waiting();
         done(
             foreign::settle_in(tx, name, claim.by(), &outcome, &attachments).await,
             attempt,

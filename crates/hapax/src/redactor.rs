@@ -1,19 +1,19 @@
-//! How texts about an effect are reworded before the ledger keeps them.
+//! How texts about an effect are redacted before the ledger keeps them.
 
 use hapax_core::effect::Finding;
 use hapax_core::outcome::Outcome;
 use hapax_store::Step;
 
 /// Rewords the texts that the ledger keeps. See
-/// [`EffectBuilder::worded`](crate::EffectBuilder::worded).
+/// [`EffectBuilder::redactor`](crate::EffectBuilder::redactor).
 pub trait Redactor: Send + Sync {
-    /// The reason of a failure, reworded.
+    /// The reason of a failure, redacted.
     fn reason(&self, reason: &str) -> String;
 
-    /// An outcome from a reconciler or a person, reworded.
+    /// An outcome from a reconciler or a person, redacted.
     fn outcome(&self, outcome: &Outcome) -> Outcome;
 
-    /// Whether these bytes may be kept as they are: reworded, they would be of no use.
+    /// Whether these bytes may be kept as they are: redacted, they would be of no use.
     fn keeps(&self, bytes: &[u8]) -> bool;
 
     /// The same for a rollback step.
@@ -22,11 +22,11 @@ pub trait Redactor: Send + Sync {
     }
 }
 
-/// A reconciler's finding, reworded.
-pub(crate) fn found(finding: Finding, wording: &dyn Redactor) -> Finding {
+/// A reconciler's finding, redacted.
+pub(crate) fn redact_finding(finding: Finding, redactor: &dyn Redactor) -> Finding {
     match finding {
-        Finding::Happened(outcome) => Finding::Happened(wording.outcome(&outcome)),
-        Finding::CannotTell(why) => Finding::CannotTell(wording.reason(&why)),
+        Finding::Happened(outcome) => Finding::Happened(redactor.outcome(&outcome)),
+        Finding::CannotTell(why) => Finding::CannotTell(redactor.reason(&why)),
         Finding::NotFound => Finding::NotFound,
     }
 }

@@ -85,9 +85,9 @@ impl Results<'_> {
     }
 
     /// Results that callers asked for, the most recently used first.
-    pub async fn search(self, sought: ResultFilter) -> Result<Vec<IndexedResult>, Error> {
+    pub async fn search(self, filter: ResultFilter) -> Result<Vec<IndexedResult>, Error> {
         let namespace = self.hapax.namespace.clone();
-        Ok(read(&*self.hapax.inner.store, move |view| view.indexed_results(&namespace, &sought))
+        Ok(read(&*self.hapax.inner.store, move |view| view.indexed_results(&namespace, &filter))
             .await?)
     }
 

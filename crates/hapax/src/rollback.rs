@@ -77,14 +77,14 @@ impl Effects<'_> {
         undo(self.hapax, &self.hapax.name(key), attempt, None).await
     }
 
-    /// The same, with the reason of a failed rollback reworded.
-    pub async fn roll_back_worded(
+    /// The same, with the reason of a failed rollback redacted.
+    pub async fn roll_back_redacted(
         self,
         key: Key,
         attempt: AttemptId,
-        wording: &Arc<dyn Redactor>,
+        redactor: &Arc<dyn Redactor>,
     ) -> Result<bool, Error> {
-        undo(self.hapax, &self.hapax.name(key), attempt, Some(wording)).await
+        undo(self.hapax, &self.hapax.name(key), attempt, Some(redactor)).await
     }
 
     /// Whether to stop undoing the steps of an attempt: one of them failed this often, or its own
@@ -114,7 +114,7 @@ pub(crate) async fn undo(
     hapax: &Hapax,
     name: &Name,
     attempt: AttemptId,
-    wording: Option<&Arc<dyn Redactor>>,
+    redactor: Option<&Arc<dyn Redactor>>,
 ) -> Result<bool, Error> {
     let of = name.clone();
     let steps = read(&*hapax.inner.store, move |view| view.steps(&of, attempt)).await?;
@@ -126,8 +126,8 @@ pub(crate) async fn undo(
     for (ordinal, (step, handler)) in steps.into_iter().enumerate().rev() {
         let effect = hapax.effect(undo_key(attempt, ordinal)?);
         let effect = effect.label(format!("roll back {}", step.name)).payload(&step.payload);
-        let effect = match wording {
-            Some(wording) => effect.worded(wording.clone()),
+        let effect = match redactor {
+            Some(redactor) => effect.redactor(redactor.clone()),
             None => effect,
         };
         Box::pin(effect.run(|_| async move { handler(step.payload).await })).await?;

@@ -14,7 +14,7 @@ use hapax_store::outbox::Attachments;
 use hapax_store::{StoreError, command, read};
 
 use crate::cache::AskedAt;
-use crate::claim::{Claim, tell};
+use crate::claim::{Claim, report_later};
 use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::{Inner, random};
 use crate::error::{Error, Failure, FailureKind};
@@ -50,7 +50,7 @@ pub(crate) async fn settle(
             Err(error) if error.is_transient() => {
                 let dice = random().map_or(u64::MAX, u64::from_be_bytes);
                 let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else {
-                    tell(inner, name, (attempt, Some(fence)), report, attachments);
+                    report_later(inner, name, (attempt, Some(fence)), report, attachments);
                     return Err(error);
                 };
                 tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "recording the outcome failed; retrying");
@@ -83,7 +83,7 @@ impl EffectBuilder {
         if planted(Bug::RememberBeforeSettle) {
             self.remember(asked, outcome.clone());
         }
-        let attachments = claim.told.waiting();
+        let attachments = claim.attachments.waiting();
         let emits = !attachments.events.is_empty();
         match settle(inner, &self.name, claim.by(), report, attachments).await {
             Ok(Settled::Fenced(fenced)) => Err(Error::Fenced(fenced)),
@@ -158,7 +158,8 @@ impl EffectBuilder {
             FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
         };
         let inner = &self.hapax.inner;
-        match settle(inner, &self.name, claim.by(), report, claim.told.in_any_case()).await? {
+        match settle(inner, &self.name, claim.by(), report, claim.attachments.in_any_case()).await?
+        {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => {

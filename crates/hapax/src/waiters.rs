@@ -38,7 +38,7 @@ impl Waiters {
     /// Returns once this attempt no longer runs, or after `most`. A holder that died leaves no
     /// trace in its row, so the caller claims again in either case.
     pub(crate) async fn moved(self: &Arc<Self>, name: &Name, attempt: AttemptId, most: Duration) {
-        let (moved, told) = oneshot::channel();
+        let (moved, receiver) = oneshot::channel();
         let start = {
             let mut room = self.lock();
             room.waiters.entry(name.clone()).or_default().push(Waiter { attempt, moved });
@@ -47,7 +47,7 @@ impl Waiters {
         if start {
             tokio::spawn(self.clone().tick());
         }
-        let _ = tokio::time::timeout(most, told).await;
+        let _ = tokio::time::timeout(most, receiver).await;
     }
 
     async fn tick(self: Arc<Self>) {
@@ -70,7 +70,7 @@ impl Waiters {
             let asked = names.clone();
             match read(&*self.store, move |view| view.effects(&asked)).await {
                 Ok(effects) => {
-                    if self.tell(&names, &effects) {
+                    if self.wake(&names, &effects) {
                         pause = FIRST_TICK;
                     }
                 }
@@ -80,19 +80,19 @@ impl Waiters {
     }
 
     /// Wakes the callers that wait for an attempt that is over. Returns whether there were any.
-    fn tell(&self, names: &[Name], effects: &[Option<Effect>]) -> bool {
+    fn wake(&self, names: &[Name], effects: &[Option<Effect>]) -> bool {
         let mut room = self.lock();
-        let mut told = false;
+        let mut woken = false;
         for (name, effect) in names.iter().zip(effects) {
             let Some(waiters) = room.waiters.get_mut(name) else { continue };
             let running = effect.as_ref().filter(|e| matches!(e.state, State::Running { .. }));
             let running = running.map(|effect| effect.attempt);
             for waiter in waiters.extract_if(.., |waiter| running != Some(waiter.attempt)) {
-                told = true;
+                woken = true;
                 let _ = waiter.moved.send(());
             }
         }
-        told
+        woken
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Room> {

@@ -2,7 +2,7 @@
 //! and undoes one.
 
 use hapax::{Digest, Step};
-use hapax_pipeline::{Fold, Pipeline, TakenBack, What};
+use hapax_pipeline::{Fold, Pipeline, RunChange, TakenBack};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -26,7 +26,8 @@ pub(super) async fn list(global: &Global, args: &RollBacks) -> Result<Exit, Fail
         for moment in page.iter().filter_map(|entry| fold.push(entry)) {
             let (run, dataset) = (&moment.run, &moment.run.about.operation.dataset_id);
             let wanted = args.dataset.as_ref().is_none_or(|wanted| wanted == dataset);
-            let done = matches!(moment.what, What::Complete { .. } | What::Running { .. });
+            let done =
+                matches!(moment.change, RunChange::Complete { .. } | RunChange::Running { .. });
             if !done || !wanted || run.namespace != *hapax.namespace() {
                 continue;
             }

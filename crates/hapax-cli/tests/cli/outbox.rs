@@ -132,7 +132,7 @@ fn bad_input_is_refused_with_its_place() {
         ("[sinks.a]\nkind = \"webhook\"\nurl = \"http://10.0.0.1/\"", "private address"),
         ("[sinks.a]\nkind = \"webhook\"\nurl = \"nowhere\"", "not an http or https URL"),
         ("[sinks.a]\nkind = \"webhook\"\nurl = \"https://x.org\"\nsecrets = [\"no\"]", "whsec_"),
-        ("[sinks.a]\nkind = \"stdout\"\npoison = \"drink\"", "park, skip, block"),
+        ("[sinks.a]\nkind = \"stdout\"\non_exhausted = \"drink\"", "park, skip, block"),
         ("[[routes]]\nevent = \"*\"\nsinks = [\"a\"]", "unknown sink a"),
         ("[routs]\n", "routs"),
     ] {

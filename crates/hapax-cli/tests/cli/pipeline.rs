@@ -268,7 +268,14 @@ fn kill(child: &mut Child) {
 const STEPS: [&str; 4] = ["pre", "program", "post", "rollback"];
 
 fn at(step: &str, then: &str) -> String {
-    format!("touch at-{step}; while [ ! -e go-{step} ]; do sleep 0.01; done; {then}")
+    format!("echo $$ > at-{step}; while [ ! -e go-{step} ]; do sleep 0.01; done; {then}")
+}
+
+/// Whether the process that wrote its id to this file is alive.
+fn is_alive(file: &Path) -> bool {
+    let id = std::fs::read_to_string(file).unwrap_or_default();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|state| !state.is_empty() && !state.starts_with(" Z"))
 }
 
 /// How long a lease is, and by when a lock is free: within one lease, and some time for a busy machine.
@@ -305,8 +312,12 @@ fn kills(shop: &Shop) {
             more.extend(["--", "sh", "-c", program.as_str()]);
             let words = operation(&dataset, "v1", &more);
             let mut child = shop.command(&words).spawn().expect("hapax starts");
-            wait_until(step, || shop.place.path(&format!("at-{step}")).exists());
+            let reached = shop.place.path(&format!("at-{step}"));
+            wait_until(step, || is_alive(&reached));
             kill(&mut child);
+            if step == "program" {
+                wait_until("the watchdog kills the program", || !is_alive(&reached));
+            }
             shop.write(&format!("go-{step}"), "");
             let free = safety == "transactional" && step != "rollback";
             let next = operation(&dataset, "v2", &["--lease", LEASE, "--wait", FREE, "--", "true"]);

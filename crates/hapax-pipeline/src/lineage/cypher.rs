@@ -8,7 +8,7 @@
 use hapax::json::Json;
 
 use super::{Edition, count, documents, fields, governance, made, names, owner, reason, state};
-use crate::run::{Moment, What};
+use crate::run::{Moment, RunChange};
 use hapax::document::Object;
 
 /// A statement and its parameters.
@@ -157,14 +157,14 @@ fn versions(moment: &Moment, editions: &[Edition<'_>]) -> Json {
 /// A property that does not apply, or no longer does, is null: the graph then removes it.
 fn activity(moment: &Moment) -> Json {
     let (run, operation) = (&moment.run, &moment.run.about.operation);
-    let over = !matches!(moment.what, What::Start | What::Running { .. });
+    let over = !matches!(moment.change, RunChange::Start | RunChange::Running { .. });
     let ended = over.then(|| Json::text(&names::time(moment.mark.at)));
     Object::default()
         .text("name", format!("{}.{}", operation.pipeline_id, operation.task_id).as_str())
         .text("namespace", run.namespace.as_str())
         .text("operation", names::operation(&run.key).as_str())
-        .text("state", state(&moment.what))
-        .with("reason", reason(&moment.what).map_or(Json::Null, Json::text))
+        .text("state", state(&moment.change))
+        .with("reason", reason(&moment.change).map_or(Json::Null, Json::text))
         .with("entry", count(moment.mark.entry))
         .text("started_at", names::time(run.started.at).as_str())
         .with("ended_at", ended.unwrap_or(Json::Null))

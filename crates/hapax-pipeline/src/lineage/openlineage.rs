@@ -8,7 +8,7 @@ use super::{
     Edition, count, documents, governance, index, made, millionths, names, owner, reason, state,
 };
 use crate::operation::Source;
-use crate::run::{Energy, Moment, Product, Run, What};
+use crate::run::{Energy, Moment, Product, Run, RunChange};
 use hapax::document::Object;
 
 const SCHEMA: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
@@ -27,7 +27,7 @@ pub fn event(moment: &Moment, producer: &str) -> Json {
     let editions = made(moment).unwrap_or_default();
     let outputs = editions.iter().map(|edition| facets.output(run, edition));
     Object::default()
-        .text("eventType", event_type(&moment.what))
+        .text("eventType", event_type(&moment.change))
         .text("eventTime", names::time(moment.mark.at).as_str())
         .with("run", of_run.json())
         .with("job", job.json())
@@ -38,13 +38,13 @@ pub fn event(moment: &Moment, producer: &str) -> Json {
         .json()
 }
 
-fn event_type(what: &What) -> &'static str {
-    match what {
-        What::Start => "START",
-        What::Running { .. } => "RUNNING",
-        What::Complete { .. } => "COMPLETE",
-        What::Fail { .. } => "FAIL",
-        What::Abort { .. } => "ABORT",
+fn event_type(change: &RunChange) -> &'static str {
+    match change {
+        RunChange::Start => "START",
+        RunChange::Running { .. } => "RUNNING",
+        RunChange::Complete { .. } => "COMPLETE",
+        RunChange::Fail { .. } => "FAIL",
+        RunChange::Abort { .. } => "ABORT",
     }
 }
 
@@ -61,12 +61,12 @@ impl Facets<'_> {
         let nominal = bucket.map(|bucket| {
             self.standard("1-0-1", "NominalTimeRunFacet").text("nominalStartTime", bucket).json()
         });
-        let error = reason(&moment.what).map(|reason| {
+        let error = reason(&moment.change).map(|reason| {
             let error = self.standard("1-0-1", "ErrorMessageRunFacet").text("message", reason);
             error.text("programmingLanguage", "unknown").json()
         });
-        let product = match &moment.what {
-            What::Complete { product, .. } => product.as_ref(),
+        let product = match &moment.change {
+            RunChange::Complete { product, .. } => product.as_ref(),
             _ => None,
         };
         let documents = documents(run, moment.mark, made(moment).as_deref());
@@ -83,8 +83,8 @@ impl Facets<'_> {
 
     fn idempotency(&self, moment: &Moment) -> Json {
         let run = &moment.run;
-        let outcome = match &moment.what {
-            What::Complete { digest, .. } => digest.map(|digest| digest.to_string()),
+        let outcome = match &moment.change {
+            RunChange::Complete { digest, .. } => digest.map(|digest| digest.to_string()),
             _ => None,
         };
         self.ours("IdempotencyRunFacet")
@@ -94,7 +94,7 @@ impl Facets<'_> {
             .text("operation", names::operation(&run.key).as_str())
             .text("granted", names::journal(&run.namespace, run.started.entry).as_str())
             .text("journal", names::journal(&run.namespace, moment.mark.entry).as_str())
-            .text("state", state(&moment.what))
+            .text("state", state(&moment.change))
             .text("outcome", outcome.as_deref())
             .json()
     }

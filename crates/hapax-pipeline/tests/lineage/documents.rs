@@ -5,7 +5,7 @@ use hapax::json::Json;
 use hapax_pipeline::lineage::{
     Completed, attestation, cypher, dcat, names, openlineage, prov, stac,
 };
-use hapax_pipeline::{Moment, What};
+use hapax_pipeline::{Moment, RunChange};
 
 use crate::fixture::{awkward, completed, cut, ids, moment, moments, run, shown};
 
@@ -186,8 +186,8 @@ fn names_are_derived_and_differ_where_runs_do() {
 /// Proves P-7.
 #[test]
 fn an_operation_that_did_not_happen_has_no_provenance() {
-    let failed = moment(run(), What::Fail { reason: "no".into() });
+    let failed = moment(run(), RunChange::Fail { reason: "no".into() });
     assert!(Completed::of(&failed).is_none());
-    let by_hand = moment(run(), What::Complete { product: None, digest: None });
+    let by_hand = moment(run(), RunChange::Complete { product: None, digest: None });
     assert!(Completed::of(&by_hand).unwrap().editions().is_empty());
 }

@@ -3,7 +3,7 @@
 use hapax::json::Json;
 use hapax::{AttemptId, Digest, Namespace, Timestamp};
 use hapax_pipeline::{
-    About, Artifact, Energy, Mark, Moment, Operation, Product, Run, Source, Terms, What,
+    About, Artifact, Energy, Mark, Moment, Operation, Product, Run, RunChange, Source, Terms,
 };
 
 /// Daily discharge of a river, published from the readings of a gauge and their calibration.
@@ -56,7 +56,7 @@ pub(crate) fn completed() -> Moment {
         retries: 0,
     };
     let digest = Some(Digest::of(b"discharge"));
-    moment(run(), What::Complete { product: Some(product), digest })
+    moment(run(), RunChange::Complete { product: Some(product), digest })
 }
 
 /// A run with texts that every format has to escape. It made two versions, one of them of two
@@ -101,25 +101,25 @@ pub(crate) fn awkward() -> Moment {
         ..Product::default()
     };
     let run = of(About { operation, terms });
-    moment(run, What::Complete { product: Some(product), digest: None })
+    moment(run, RunChange::Complete { product: Some(product), digest: None })
 }
 
 /// A change of a run, four seconds after its grant.
-pub(crate) fn moment(run: Run, what: What) -> Moment {
-    Moment { run, mark: Mark { entry: 44, at: Timestamp(1_763_060_148_250) }, what }
+pub(crate) fn moment(run: Run, change: RunChange) -> Moment {
+    Moment { run, mark: Mark { entry: 44, at: Timestamp(1_763_060_148_250) }, change }
 }
 
 /// Every kind of change of a run.
 pub(crate) fn moments() -> Vec<Moment> {
     let reason = || "disk full".to_owned();
     let mut moments: Vec<Moment> = [
-        What::Start,
-        What::Running { reason: reason() },
-        What::Fail { reason: reason() },
-        What::Abort { reason: String::new() },
-        What::Complete { product: None, digest: None },
+        RunChange::Start,
+        RunChange::Running { reason: reason() },
+        RunChange::Fail { reason: reason() },
+        RunChange::Abort { reason: String::new() },
+        RunChange::Complete { product: None, digest: None },
     ]
-    .map(|what| moment(run(), what))
+    .map(|change| moment(run(), change))
     .into();
     moments.push(completed());
     moments

@@ -340,8 +340,8 @@ mod cases {
                 assert!(cells >= 1, "{}", once[0]);
             }
             let moments = ledger.moments().await;
-            let read = moments.iter().rev().find_map(|moment| match &moment.what {
-                hapax_pipeline::What::Complete { product, .. } => product.clone(),
+            let read = moments.iter().rev().find_map(|moment| match &moment.change {
+                hapax_pipeline::RunChange::Complete { product, .. } => product.clone(),
                 _ => None,
             });
             assert_eq!(&read.expect("a product").outputs, outputs);

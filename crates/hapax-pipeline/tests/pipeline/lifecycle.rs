@@ -2,7 +2,7 @@
 
 use hapax::json::Json;
 use hapax::{How, StateName};
-use hapax_pipeline::{Meter, What};
+use hapax_pipeline::{Meter, RunChange};
 
 use super::*;
 
@@ -140,7 +140,7 @@ mod cases {
         assert_eq!((start.word(), end.word()), ("START", "COMPLETE"));
         assert!(start.run.about.terms.lock.as_ref().is_some_and(|lock| lock.starts_with("lock_")));
         assert_eq!(start.run.about.terms.owner.as_deref(), Some("hydrology"));
-        let What::Complete { product: Some(product), digest } = &end.what else { panic!() };
+        let RunChange::Complete { product: Some(product), digest } = &end.change else { panic!() };
         assert_eq!(*digest, Some(first.done.outcome.digest()));
         assert_eq!(product.outputs, [output("flow")]);
         assert_eq!(product.contract, ["inputs", "outputs"]);
@@ -262,7 +262,7 @@ mod cases {
             ["START", "FAIL", "START", "RUNNING", "ABORT", "START", "RUNNING", "COMPLETE"]
         );
         let moments = ledger.moments().await;
-        assert!(matches!(&moments[7].what, What::Complete { product: None, .. }));
+        assert!(matches!(&moments[7].change, RunChange::Complete { product: None, .. }));
         assert!(moments.iter().all(|moment| {
             hapax_pipeline::Moment::read(&moment.document()).as_ref() == Some(moment)
         }));
@@ -344,7 +344,8 @@ mod cases {
         let events = "SELECT event_name, dataset_id, pipeline_id FROM hapax.outbox";
         assert_eq!(ledger.query(events), ["artifact_published|flow|hydrology"]);
         let moments = ledger.moments().await;
-        let Some(What::Complete { product: Some(product), .. }) = moments.last().map(|m| &m.what)
+        let Some(RunChange::Complete { product: Some(product), .. }) =
+            moments.last().map(|m| &m.change)
         else {
             panic!("{moments:?}")
         };

@@ -3,7 +3,7 @@
 use hapax::{Slo, Sovereignty};
 use hapax_pipeline::catalog::Catalog;
 use hapax_pipeline::replay::{self, Scope};
-use hapax_pipeline::{Source, What};
+use hapax_pipeline::{RunChange, Source};
 
 use super::*;
 
@@ -255,7 +255,7 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
     let mut fold = Fold::default();
     let journal = hapax.journal().entries(0, 1_000).await.expect("as it should be");
     let completed = journal.iter().filter_map(|entry| fold.push(entry));
-    assert_eq!(completed.filter(|m| matches!(m.what, What::Complete { .. })).count(), 3);
+    assert_eq!(completed.filter(|m| matches!(m.change, RunChange::Complete { .. })).count(), 3);
 }
 
 /// Proves P-7 and P-10: every guard is checked again before a replay. An operation from before the

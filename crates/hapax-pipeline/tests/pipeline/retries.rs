@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use hapax::StateName;
-use hapax_pipeline::{Meter, What, review};
+use hapax_pipeline::{Meter, RunChange, review};
 
 use super::*;
 
@@ -94,8 +94,8 @@ mod cases {
         let retried = counts.iter().find(|(meter, ..)| *meter == Meter::Retries).expect("counted");
         assert_eq!((retried.0.name(), retried.2), ("kfm.retry_events", 3 + 3 + 1));
         let moments = ledger.moments().await;
-        let products = moments.iter().filter_map(|moment| match &moment.what {
-            What::Complete { product, .. } => product.as_ref().map(|product| product.retries),
+        let products = moments.iter().filter_map(|moment| match &moment.change {
+            RunChange::Complete { product, .. } => product.as_ref().map(|product| product.retries),
             _ => None,
         });
         assert_eq!(products.collect::<Vec<_>>(), [3, 1]);

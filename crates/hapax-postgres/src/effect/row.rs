@@ -18,14 +18,14 @@ use crate::error::{PgFailure, decoded};
 
 /// An effect with the version of its row.
 #[derive(Debug, Clone)]
-pub(crate) struct Stored {
+pub(crate) struct EffectRow {
     /// The newest journal entry, which is the version of the row.
     pub(crate) entry: u64,
     pub(crate) effect: Effect,
 }
 
 /// A place in the table: the number of a namespace and a key.
-pub(crate) type EffectRow = (i32, Key);
+pub(crate) type EffectPlace = (i32, Key);
 
 /// The columns of a row, which are read by their names.
 macro_rules! columns {
@@ -63,7 +63,7 @@ pub(crate) fn bytes<const N: usize>(
     bytes.map_err(|_| StoreError::Corrupt(format!("column {column} is not {N} bytes long")).into())
 }
 
-pub(crate) fn read(row: &Row) -> Result<(EffectRow, Stored), PgFailure> {
+pub(crate) fn read(row: &Row) -> Result<(EffectPlace, EffectRow), PgFailure> {
     let number = |column: &str| row.try_get::<_, Option<i64>>(column);
     let instant = number("at_ms")?.map(|ms| LeaseInstant { era: ERA, ms: ms as u64 });
     let reason = || -> Result<String, PgFailure> {
@@ -108,7 +108,7 @@ pub(crate) fn read(row: &Row) -> Result<(EffectRow, Stored), PgFailure> {
         state,
     };
     let entry = row.try_get::<_, i64>("entry")? as u64;
-    Ok(((row.try_get("namespace")?, key), Stored { entry, effect }))
+    Ok(((row.try_get("namespace")?, key), EffectRow { entry, effect }))
 }
 
 fn outcome(row: &Row, key: Key) -> Result<Outcome, PgFailure> {
@@ -132,7 +132,7 @@ fn outcome(row: &Row, key: Key) -> Result<Outcome, PgFailure> {
 }
 
 /// A place, from the columns of its name.
-pub(crate) fn place(row: &Row) -> Result<EffectRow, PgFailure> {
+pub(crate) fn place(row: &Row) -> Result<EffectPlace, PgFailure> {
     Ok((row.try_get("namespace")?, Key::from_bytes(bytes(row, "key")?)))
 }
 

@@ -128,8 +128,8 @@ cases! {
         let emitted = [event("e", "flow"), event("both", "rain"), event("kept", "soil")];
         assert_eq!(b.try_settle(1, events(&emitted)).expect("recorded"), Settled::Recorded);
         let found = b.outbox();
-        let told: Vec<_> = found.iter().map(|found| found.record.event.clone()).collect();
-        assert_eq!(told, emitted);
+        let recorded: Vec<_> = found.iter().map(|found| found.record.event.clone()).collect();
+        assert_eq!(recorded, emitted);
         let statuses: Vec<_> = found.iter().map(|found| found.status).collect();
         assert_eq!(statuses, [Status::Pending, Status::Pending, Status::Dispatched]);
         let sinks: Vec<_> = found.iter().map(|found| found.deliveries.len()).collect();
@@ -142,7 +142,7 @@ cases! {
         let events = events(&[event("e", "flow")]);
         let attachments = Attachments { events, ..Attachments::default() };
         b.settle_with(2, attempt(2), report, attachments).expect("an answer");
-        assert_eq!(b.outbox().len(), 3, "what did not happen is not told");
+        assert_eq!(b.outbox().len(), 3, "an effect that did not happen has no records");
     }
 
     /// Proves K-5, O-2.
@@ -164,8 +164,8 @@ cases! {
         assert!(matches!(refused(event("", "flow")), StoreError::Invalid(_)));
         assert!(matches!(refused(event("e", &"x".repeat(600))), StoreError::Invalid(_)));
         let payload = Payload::parse(br#"{"to":["x@y.co"]}"#).expect("JSON");
-        let told = Event { payload, ..good.clone() };
-        match refused(told.clone()) {
+        let changed = Event { payload, ..good.clone() };
+        match refused(changed.clone()) {
             StoreError::Guarded { found, .. } => assert_eq!(found, "an e-mail address at /to/0"),
             other => panic!("not guarded: {other}"),
         }
@@ -173,7 +173,7 @@ cases! {
         let guards = Guards { personal: false, ..Guards::default() };
         b.run(command::Register(Registry { guards, ..Registry::default() })).expect("it registers");
         b.granted(2, ask(2));
-        assert_eq!(b.try_settle(2, events(&[told])).expect("let through"), Settled::Recorded);
+        assert_eq!(b.try_settle(2, events(&[changed])).expect("let through"), Settled::Recorded);
         let bad = Routing {
             sinks: vec![],
             routes: vec![Route { event: "*".into(), dataset: "*".into(), sinks: vec![sink("x")] }],
@@ -184,11 +184,11 @@ cases! {
     /// Proves O-8: a follower reads each record once, from the moment at which it began.
     what_is_recorded_can_be_followed: |b| {
         b.route();
-        let tell = |key: u8| {
+        let emit = |key: u8| {
             b.granted(key, ask(key));
-            b.try_settle(key, events(&[event("e", "flow"), event("kept", "flow")])).expect("told");
+            b.try_settle(key, events(&[event("e", "flow"), event("kept", "flow")])).expect("recorded");
         };
-        tell(1);
+        emit(1);
         let mut cursor = b.view(|view| view.follow_cursor());
         let mut heard = |limit: usize| {
             let from = cursor.clone();
@@ -197,15 +197,15 @@ cases! {
             records.iter().map(|record| (record.name.key, record.ordinal)).collect::<Vec<_>>()
         };
         assert_eq!(heard(10), []);
-        tell(2);
-        tell(3);
+        emit(2);
+        emit(3);
         let (two, three) = (name(2).key, name(3).key);
         assert_eq!(heard(3), [(two, 0), (two, 1), (three, 0)]);
         assert_eq!(heard(3), [(three, 1)]);
         for _ in 0..5 {
             assert_eq!(heard(3), []);
         }
-        tell(4);
+        emit(4);
         assert_eq!(heard(3).len(), 2);
     }
 
@@ -213,8 +213,8 @@ cases! {
     deliveries_that_lie_far_apart_are_fed_in_order: |b| {
         b.route();
         let kept: Vec<Event> = (0..20).map(|_| event("kept", "flow")).collect();
-        let told = [&[event("e1", "flow")][..], &kept, &[event("e2", "flow")]].concat();
-        b.emit(1, &told);
+        let emitted = [&[event("e1", "flow")][..], &kept, &[event("e2", "flow")]].concat();
+        b.emit(1, &emitted);
         let (deliveries, _) = b.fetch("one", Cursor::default(), 10);
         let page: Vec<&str> = deliveries.iter().map(|p| p.record.event.name.as_str()).collect();
         assert_eq!(page, ["e1", "e2"]);
@@ -224,8 +224,8 @@ cases! {
     /// the row is now.
     the_result_of_a_delivery_whose_row_moved_is_recorded: |b| {
         b.route();
-        let told: Vec<Event> = (0..3).map(|n| event("e", &format!("flow-{n}"))).collect();
-        b.emit(1, &told);
+        let emitted: Vec<Event> = (0..3).map(|n| event("e", &format!("flow-{n}"))).collect();
+        b.emit(1, &emitted);
         b.share(b.lease, Buckets::default());
         let (deliveries, _) = b.fetch("one", Cursor::default(), 10);
         let [moved, misled, other] = deliveries.as_slice() else { panic!("not three: {deliveries:?}") };
@@ -256,7 +256,7 @@ cases! {
             command::Register(Registry { guards, datasets })
         };
         b.run(register(true, &["wells", "bores"])).expect("it registers");
-        let told = |dataset: &str, payload: &str| {
+        let about = |dataset: &str, payload: &str| {
             let payload = Payload::parse(payload.as_bytes()).expect("JSON");
             events(&[Event { payload, ..event("e", dataset) }])
         };
@@ -265,14 +265,14 @@ cases! {
             Err(StoreError::Guarded { found, .. }) => found,
             other => panic!("not guarded: {other:?}"),
         };
-        let exact = told("wells", r#"{"lat":38.25,"care_label":"TK-NC"}"#);
+        let exact = about("wells", r#"{"lat":38.25,"care_label":"TK-NC"}"#);
         assert_eq!(refused(b, exact), "exact coordinates at /lat");
-        let bare = told("bores", r#"{"well":1}"#);
+        let bare = about("bores", r#"{"well":1}"#);
         assert_eq!(refused(b, bare), "not its dataset's care_label at /care_label");
-        assert_eq!(refused(b, told("flow", "1")), "a dataset that is not registered");
+        assert_eq!(refused(b, about("flow", "1")), "a dataset that is not registered");
         assert_eq!((b.outbox(), b.state(1)), (vec![], Some(StateName::Running)));
 
-        let good = told("wells", r#"{"well":1,"care_label":"TK-NC"}"#);
+        let good = about("wells", r#"{"well":1,"care_label":"TK-NC"}"#);
         assert_eq!(b.try_settle(1, good.clone()).expect("recorded"), Settled::Recorded);
         assert_eq!(b.outbox()[0].record.event.order, Order::Key("wells/well=1".into()));
         assert_eq!(b.try_settle(1, good).expect("the same"), Settled::Repeated);
@@ -286,7 +286,7 @@ cases! {
         assert!(declare(None), "it was declared");
         assert_eq!((declare(None), names()), (false, vec!["bores".to_owned()]));
         b.granted(2, ask(2));
-        let anything = told("wells", r#"{"lat":38.25}"#);
+        let anything = about("wells", r#"{"lat":38.25}"#);
         assert_eq!(b.try_settle(2, anything).expect("not declared"), Settled::Recorded);
         assert!(!declare(Some(wells.clone())));
         assert_eq!(b.view(|view| view.datasets()).get("wells"), Some(&wells));

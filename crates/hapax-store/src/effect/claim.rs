@@ -9,42 +9,67 @@ use hapax_core::time::Now;
 use super::expire::{HeldEffect, load};
 use super::record::entry;
 use super::{EntryNote, write};
-use crate::command;
 use crate::error::StoreError;
 use crate::failpoint::{Point, pass};
 use crate::limits::{check_length, check_note};
 use crate::part;
 use crate::txn::{Txn, View};
 
-/// Judges a claim and writes the change. Public for claims in a caller's transaction, which end
-/// with it and need no lease.
-pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, StoreError> {
+/// The life that a grant depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DependsOn {
+    /// The lease that the claim names, which must be in force.
+    Lease,
+    /// The caller's transaction, in which it claims, works and settles.
+    Transaction,
+}
+
+/// Judges a claim and writes the change.
+pub fn claim(
+    txn: &mut dyn Txn,
+    name: &Name,
+    ask: &Ask,
+    depends_on: DependsOn,
+) -> Result<Verdict, StoreError> {
+    if depends_on == DependsOn::Lease {
+        check_lease(txn, ask)?;
+    }
     check(ask)?;
     if let Some(outdated) = outdated(txn, name, ask)? {
         return Ok(outdated);
     }
     let now = txn.now();
-    if let Some(verdict) = claim_first(txn, now, name, ask)? {
-        return Ok(verdict);
+    let note = EntryNote { actor: None, text: ask.about.as_deref() };
+    // Most claims are for a new key. Without a lock, the store writes the grant first, and notices an
+    // existing key as it writes.
+    if let Some(first) = FirstGrant::judge(now, ask).filter(|_| ask.lock.is_none()) {
+        pass(Point::ChangeJudged)?;
+        if let Some(fence) = txn.put_first(name, first.effect())? {
+            pass(Point::ChangeRecorded)?;
+            let (grant, change) = first.under(fence);
+            txn.append(&entry(fence.0, name, &change, note))?;
+            pass(Point::ChangeJournalled)?;
+            put_part(txn, name, ask)?;
+            return Ok(Verdict::Granted(grant));
+        }
     }
     let current = load(txn, now, name, Some(ask.lease))?;
     let judge = |fence| effect::claim(now, current.as_ref(), ask, fence);
-    // The grant takes its number last, because expiring the lock's holder takes a number too.
+    // Takes the entry number last: expiring the lock's owner writes an entry too, whose number must be
+    // lower.
     if let (verdict, None) = judge(Fence(0)) {
         return Ok(verdict);
     }
     if let Some(lock) = other_holder(txn, name, ask)? {
-        let holder = load(txn, now, &holder_of(name, &lock), Some(ask.lease))?;
-        if let Some(refusal) = refusal(&lock, holder) {
+        let owner = load(txn, now, &holder_of(name, &lock), Some(ask.lease))?;
+        if let Some(refusal) = refusal(&lock, owner) {
             return Ok(refusal);
         }
     }
     let (verdict, change) = judge(Fence(txn.next_entry()?));
     if let Some(change) = change {
-        write(txn, name, &change, EntryNote { actor: None, text: ask.about.as_deref() })?;
-        if let Some(part) = &ask.part {
-            txn.put_part(name, part)?;
-        }
+        write(txn, name, &change, note)?;
+        put_part(txn, name, ask)?;
     }
     if let Some(key) = ask.lock {
         txn.put_lock(&name.namespace, &Lock { key, holder: name.key, attempt: ask.attempt })?;
@@ -52,13 +77,8 @@ pub fn claim(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<Verdict, Store
     Ok(verdict)
 }
 
-/// Judges a claim whose grant depends on a lease.
-pub(crate) fn claim_on_lease(
-    txn: &mut dyn Txn,
-    command: &command::Claim,
-) -> Result<Verdict, StoreError> {
-    check_lease(txn, &command.ask)?;
-    claim(txn, &command.name, &command.ask)
+fn put_part(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<(), StoreError> {
+    ask.part.as_ref().map_or(Ok(()), |part| txn.put_part(name, part))
 }
 
 /// The verdict on a claim, if it writes nothing. `None` if the claim must be judged in a
@@ -107,36 +127,8 @@ fn outdated(view: &mut dyn View, name: &Name, ask: &Ask) -> Result<Option<Verdic
     Ok(bound.check(epoch).err().map(Verdict::Outdated))
 }
 
-/// Grants a claim of a new key without loading it first. Most keys are new, and the store detects
-/// an existing one as it writes.
-fn claim_first(
-    txn: &mut dyn Txn,
-    now: Now,
-    name: &Name,
-    ask: &Ask,
-) -> Result<Option<Verdict>, StoreError> {
-    let Some(grant) = FirstGrant::judge(now, ask).filter(|_| ask.lock.is_none()) else {
-        return Ok(None);
-    };
-    pass(Point::ChangeJudged)?;
-    let Some(fence) = txn.put_first(name, grant.effect())? else { return Ok(None) };
-    pass(Point::ChangeRecorded)?;
-    let (grant, change) = grant.under(fence);
-    txn.append(&entry(
-        fence.0,
-        name,
-        &change,
-        EntryNote { actor: None, text: ask.about.as_deref() },
-    ))?;
-    pass(Point::ChangeJournalled)?;
-    if let Some(part) = &ask.part {
-        txn.put_part(name, part)?;
-    }
-    Ok(Some(Verdict::Granted(grant)))
-}
-
-/// The grant to the first claim of a key. The store makes sure, as it writes, that there is no effect
-/// of this key, that the lease is in force, and that the lock is free.
+/// The grant to the first claim of a key. A store that writes it makes sure that there is no effect of
+/// this key, that the lease is in force, and that the lock is free.
 #[derive(Debug, Clone)]
 pub struct FirstGrant {
     grant: Grant,

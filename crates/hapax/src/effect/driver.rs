@@ -1,10 +1,10 @@
 //! Drives an effect to its outcome: claims, waits, unblocks, performs, settles.
 //!
 //! ```text
-//! lead ──▶ claim ──▶ granted ──▶ perform ──▶ settle
-//!            ▲ └──▶ replayed ──▶ the recorded outcome
-//!            │ └──▶ in flight, locked, blocked ──▶ consider: wait or unblock
-//!            └─────────────────────────────────────────┘
+//! drive ──▶ granted ──▶ perform ──▶ settle
+//!   ▲ └──▶ replayed ──▶ the recorded outcome
+//!   │ └──▶ in flight, locked, blocked ──▶ consider: wait or unblock
+//!   └──────────────────────────────────────────┘
 //! ```
 
 use std::future::Future;
@@ -28,16 +28,28 @@ use crate::deadline::Deadline;
 use crate::engine::random;
 use crate::error::{Error, Failure};
 use crate::handler::{caught, message};
-use crate::redactor;
+use crate::redactor::redact_finding;
 use crate::rollback;
 use crate::settle::settle;
 
 /// How long a waiter leaves a silent holder alone before it claims again, to take over if it may.
 const TAKEOVER_LOOK: Duration = Duration::from_millis(500);
 
+/// A claim that is sent, perhaps more than once.
+struct ClaimAttempt {
+    attempt: AttemptId,
+    /// The lease that it depends on.
+    lease: LeaseId,
+    /// When it was first sent.
+    since_ms: u64,
+    /// The state of the cache at that time.
+    asked_at: AskedAt,
+    held: Held,
+}
+
 impl EffectBuilder {
     /// Claims until there is a verdict to act upon, and acts upon it.
-    pub(super) async fn lead<F, Fut, T>(&self, handler: F, until: Instant) -> Result<Done, Error>
+    pub(super) async fn drive<F, Fut, T>(&self, handler: F, until: Instant) -> Result<Done, Error>
     where
         F: FnOnce(Claim) -> Fut,
         Fut: Future<Output = Result<T, Failure>>,
@@ -46,19 +58,58 @@ impl EffectBuilder {
         let inner = &self.hapax.inner;
         inner.start();
         let _here = inner.enter();
-        let mut patience = Deadline::until(until);
+        let mut wait = Deadline::until(until);
+        let mut sent: Option<ClaimAttempt> = None;
         loop {
-            let asked = inner.cache.asked();
-            let (verdict, held, lease) = self.claim(&mut patience).await?;
-            inner.counters.verdict(&verdict);
+            let lease = inner.holder.lease().await?;
+            if self.within.is_some_and(|within| within != lease) {
+                if let Some(claim) = sent {
+                    claim.held.over();
+                }
+                return Err(Error::LeaseLost);
+            }
+            // An attempt depends on one lease. The claim may have been granted on the lease before;
+            // dropping it releases that grant.
+            let claim = match sent.take() {
+                Some(claim) if claim.lease == lease => claim,
+                _ => self.new_attempt(lease)?,
+            };
+            let ask = self.ask(claim.attempt, lease);
+            pass(Point::ClaimAsk)?;
+            let verdict = match inner.ask(command::Claim { name: self.name.clone(), ask }).await {
+                Ok(verdict) => verdict,
+                // The same attempt gets the same answer, so the claim is sent again.
+                Err(StoreError::CommitUnknown(_)) => {
+                    sent = Some(claim);
+                    continue;
+                }
+                Err(StoreError::LeaseDead(dead)) => {
+                    inner.holder.give_up(dead);
+                    sent = Some(claim);
+                    continue;
+                }
+                Err(StoreError::Unavailable(_)) if planted(Bug::FailOpen) => {
+                    let (attempt, fence) = (claim.attempt, Fence(0));
+                    Verdict::Granted(Grant { attempt, fence, nth: 1, left_ms: None })
+                }
+                Err(error) => return Err(error.into()),
+            };
             match verdict {
+                // Another transaction has the row. It may be an earlier copy of this very claim whose
+                // connection was lost. Asking again is safe: if that copy was granted, so is this one.
+                Verdict::Undecided { reason } => {
+                    wait.pause().await.ok_or(Error::Undecided { reason })?;
+                    sent = Some(claim);
+                }
                 Verdict::Granted(grant) => {
+                    inner.counters.verdict(&verdict);
                     pass(Point::ClaimAnswered)?;
-                    return self.perform(grant, held, lease, handler).await;
+                    return self.perform(grant, claim, handler).await;
                 }
                 other => {
-                    held.over();
-                    if let Some(done) = self.consider(other, asked, &mut patience).await? {
+                    inner.counters.verdict(&other);
+                    claim.held.over();
+                    if let Some(done) = self.consider(other, claim.asked_at, &mut wait).await? {
                         return Ok(done);
                     }
                 }
@@ -66,57 +117,21 @@ impl EffectBuilder {
         }
     }
 
-    /// Claims until there is a verdict. Also returns the lease it depends on, and when it was asked for.
-    async fn claim(
-        &self,
-        patience: &mut Deadline,
-    ) -> Result<(Verdict, Held, (LeaseId, u64)), Error> {
+    /// A new claim, about to be sent.
+    fn new_attempt(&self, lease: LeaseId) -> Result<ClaimAttempt, Error> {
         let inner = &self.hapax.inner;
-        let mut attempt = AttemptId::from_bytes(random()?);
-        let mut held = Held::asked(inner.clone(), self.name.clone(), attempt);
-        let (mut before, mut since_ms) = (None, inner.cache.now_ms());
-        loop {
-            let lease = inner.holder.lease().await?;
-            if self.within.is_some_and(|within| within != lease) {
-                held.over();
-                return Err(Error::LeaseLost);
-            }
-            // An attempt depends on one lease. A copy of it may have been granted on a lease that
-            // is over; dropping `held` releases that copy.
-            if before.replace(lease).is_some_and(|before| before != lease) {
-                attempt = AttemptId::from_bytes(random()?);
-                held = Held::asked(inner.clone(), self.name.clone(), attempt);
-                since_ms = inner.cache.now_ms();
-            }
-            let command = command::Claim { name: self.name.clone(), ask: self.ask(attempt, lease) };
-            pass(Point::ClaimAsk)?;
-            match inner.ask(command).await {
-                // Another transaction has the row. It may be an earlier copy of this very claim whose connection
-                // was lost. Asking again is safe: if that copy was granted, so is this one.
-                Ok(Verdict::Undecided { reason }) => {
-                    if patience.pause().await.is_none() {
-                        return Err(Error::Undecided { reason });
-                    }
-                }
-                Ok(verdict) => return Ok((verdict, held, (lease, since_ms))),
-                // The same attempt gets the same answer, so the claim is sent again.
-                Err(StoreError::CommitUnknown(_)) => {}
-                Err(StoreError::LeaseDead(dead)) => inner.holder.give_up(dead),
-                Err(StoreError::Unavailable(_)) if planted(Bug::FailOpen) => {
-                    let grant = Grant { attempt, fence: Fence(0), nth: 1, left_ms: None };
-                    return Ok((Verdict::Granted(grant), held, (lease, since_ms)));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let attempt = AttemptId::from_bytes(random()?);
+        let held = Held::asked(inner.clone(), self.name.clone(), attempt);
+        let (since_ms, asked_at) = (inner.cache.now_ms(), inner.cache.asked());
+        Ok(ClaimAttempt { attempt, lease, since_ms, asked_at, held })
     }
 
-    /// Turns a verdict other than a grant into an outcome, an error, or another claim.
+    /// Acts upon a verdict other than a grant. `None`: claim again.
     async fn consider(
         &self,
         verdict: Verdict,
         asked: AskedAt,
-        patience: &mut Deadline,
+        wait: &mut Deadline,
     ) -> Result<Option<Done>, Error> {
         let inner = &self.hapax.inner;
         match verdict {
@@ -125,7 +140,7 @@ impl EffectBuilder {
                 Ok(Some(Done { outcome, how: How::Replayed }))
             }
             Verdict::InFlight { attempt } => {
-                let left = patience.left().ok_or(Error::InFlight { attempt })?;
+                let left = wait.left().ok_or(Error::InFlight { attempt })?;
                 inner.waiting.moved(&self.name, attempt, left.min(TAKEOVER_LOOK)).await;
                 match self.shares_failures {
                     true => self.failed_as(attempt).await.map(|()| None),
@@ -137,9 +152,9 @@ impl EffectBuilder {
                 if self.on_lock == OnLock::Fail {
                     return Err(locked);
                 }
-                patience.pause().await.ok_or(locked).map(|()| None)
+                wait.pause().await.ok_or(locked).map(|()| None)
             }
-            Verdict::Blocked(blocked) => self.unblock(blocked, patience).await.map(|()| None),
+            Verdict::Blocked(blocked) => self.unblock(blocked, wait).await.map(|()| None),
             Verdict::Conflict { recorded, asked } => Err(Error::Conflict { recorded, asked }),
             Verdict::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Verdict::Refused { reason } => Err(Error::Refused { reason }),
@@ -148,7 +163,7 @@ impl EffectBuilder {
     }
 
     /// Asks the reconciler, or rolls back, where that can unblock the effect.
-    async fn unblock(&self, blocked: Blocked, patience: &mut Deadline) -> Result<(), Error> {
+    async fn unblock(&self, blocked: Blocked, wait: &mut Deadline) -> Result<(), Error> {
         let inner = &self.hapax.inner;
         match (&self.reconciler, blocked.state) {
             _ if blocked.holder.is_some() => Err(Error::Blocked(blocked)),
@@ -161,19 +176,17 @@ impl EffectBuilder {
                 let Some(effect) = effect.filter(|effect| effect.attempt == blocked.attempt) else {
                     return Ok(());
                 };
-                let sought = LookupRequest { attempt: effect.attempt, fence: effect.fence };
-                let finding = reconciler(sought).await;
-                let finding = match &self.wording {
-                    Some(wording) => redactor::found(finding, &**wording),
+                let request = LookupRequest { attempt: effect.attempt, fence: effect.fence };
+                let finding = reconciler(request).await;
+                let finding = match &self.redactor {
+                    Some(redactor) => redact_finding(finding, &**redactor),
                     None => finding,
                 };
                 pass(Point::ReconcileLooked)?;
-                let (name, LookupRequest { attempt, fence }) = (self.name.clone(), sought);
+                let (name, LookupRequest { attempt, fence }) = (self.name.clone(), request);
                 let command = command::Reconcile { name, attempt, fence, looked, finding };
                 match call(&*inner.store, command).await? {
-                    Judged::Undecided { .. } => {
-                        patience.pause().await.ok_or(Error::Blocked(blocked))
-                    }
+                    Judged::Undecided { .. } => wait.pause().await.ok_or(Error::Blocked(blocked)),
                     _ => Ok(()),
                 }
             }
@@ -193,13 +206,13 @@ impl EffectBuilder {
     }
 
     async fn undo(&self, attempt: AttemptId) -> Result<bool, Error> {
-        rollback::undo(&self.hapax, &self.name, attempt, self.wording.as_ref()).await
+        rollback::undo(&self.hapax, &self.name, attempt, self.redactor.as_ref()).await
     }
 
-    /// The failure in the words that the ledger keeps.
-    fn reworded(&self, failure: Failure) -> Failure {
-        match &self.wording {
-            Some(wording) => failure.reworded(|reason| wording.reason(reason)),
+    /// The failure as the ledger keeps it.
+    fn redacted(&self, failure: Failure) -> Failure {
+        match &self.redactor {
+            Some(redactor) => failure.redacted(|reason| redactor.reason(reason)),
             None => failure,
         }
     }
@@ -207,8 +220,7 @@ impl EffectBuilder {
     async fn perform<F, Fut, T>(
         &self,
         grant: Grant,
-        mut held: Held,
-        (lease, since_ms): (LeaseId, u64),
+        ClaimAttempt { lease, since_ms, mut held, .. }: ClaimAttempt,
         handler: F,
     ) -> Result<Done, Error>
     where
@@ -220,8 +232,9 @@ impl EffectBuilder {
         let claim = Claim::new(inner.clone(), self.name.clone(), grant, lease);
         let deadline_ms = self.deadline.map(|deadline| since_ms.saturating_add(ms(deadline)));
         let is_opaque = self.safety == Safety::Opaque;
-        let claim = claim.worded(self.wording.clone()).limited(is_opaque, deadline_ms);
-        // Too late to begin: nothing was tried.
+        let claim = claim.with_redactor(self.redactor.clone()).limited(is_opaque, deadline_ms);
+        // The lease may lapse before the work ends. Opaque work begins all the same: no other attempt
+        // follows by itself.
         if self.safety != Safety::Opaque && !inner.holder.may_work(lease) {
             return Err(Error::LeaseLost);
         }
@@ -233,7 +246,8 @@ impl EffectBuilder {
         }
         let work = caught(handler, claim.clone());
         let worked = match self.safety {
-            // No other attempt can be granted opaque work, so a lost lease is no reason to stop it.
+            // Only a person can let another attempt of opaque work begin, so it is not stopped when the
+            // lease is lost.
             Safety::Opaque => work.await,
             Safety::Transactional | Safety::Reconcilable(_) => {
                 let worked = inner.holder.working(lease, deadline_ms, work).await;
@@ -243,12 +257,12 @@ impl EffectBuilder {
         pass(Point::RunEnd)?;
         let result = match worked {
             Ok(Ok(value)) => self.succeed(&claim, value.into()).await,
-            Ok(Err(failure)) => self.fail(&claim, self.reworded(failure)).await,
+            Ok(Err(failure)) => self.fail(&claim, self.redacted(failure)).await,
             Err(panic) => {
                 let failure =
                     Failure::ambiguous(format!("the handler panicked: {}", message(&*panic)));
-                let told = self.fail(&claim, self.reworded(failure)).await;
-                if !matches!(told, Err(Error::Store(_))) {
+                let settled = self.fail(&claim, self.redacted(failure)).await;
+                if !matches!(settled, Err(Error::Store(_))) {
                     held.over();
                 }
                 resume_unwind(panic)

@@ -23,7 +23,8 @@ use super::sink::{DynSink, SinkSettings};
 use crate::engine::Inner;
 use crate::error::Error;
 
-/// Delivers events for as long as it is held, or until it is stopped.
+/// Delivers events for as long as it is held, or until it is stopped. A ledger that was opened once
+/// has one at a time.
 ///
 /// Dropping it stops it too, in the background, once the deliveries in flight have ended.
 pub struct Dispatcher {
@@ -83,8 +84,8 @@ impl Dispatcher {
         self.status.borrow().clone()
     }
 
-    /// Sends nothing more, waits for deliveries in flight, records their results, and lets other
-    /// dispatchers take over.
+    /// Takes no further deliveries. Waits up to 20 seconds for the batches that were taken, records
+    /// their results, and lets other dispatchers take over.
     pub async fn stop(mut self) -> Result<(), Error> {
         let _ = self.orders.send(Order::Stop);
         if let Some(task) = self.task.take() {
@@ -101,14 +102,14 @@ impl Drop for Dispatcher {
 }
 
 /// A step that is under way, if one is.
-type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+type Step<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// Waits for the end of a pending step; for ever, if there is none.
-async fn ended<T>(pending: &mut Pending<T>) -> T {
-    match pending {
-        Some(step) => {
-            let result = step.await;
-            *pending = None;
+/// Waits for the end of a step; for ever, if none is under way.
+async fn ended<T>(step: &mut Step<T>) -> T {
+    match step {
+        Some(pending) => {
+            let result = pending.await;
+            *step = None;
             result
         }
         None => std::future::pending().await,

@@ -44,9 +44,12 @@ pub(super) struct SinkQueue {
     alone: VecDeque<OrderingKeyHash>,
     /// The sequence numbers of all deliveries that are here, or were until recently.
     known: HashSet<u64>,
-    /// Fetches and sequence numbers: once a later fetch has ended, the number leaves `known`.
-    settled: VecDeque<(u64, u64)>,
+    /// Fetches and sequence numbers whose results are durable: once a later fetch has ended, the
+    /// number leaves `known`.
+    durable: VecDeque<(u64, u64)>,
     in_flight: usize,
+    /// Whether the delivery in flight is sent alone.
+    sent_alone: bool,
     breaker: Breaker,
     budget: Budget,
     pub(super) paused: bool,
@@ -71,8 +74,9 @@ impl SinkQueue {
             waiting: BTreeSet::new(),
             alone: VecDeque::new(),
             known: HashSet::new(),
-            settled: VecDeque::new(),
+            durable: VecDeque::new(),
             in_flight: 0,
+            sent_alone: false,
             breaker: Breaker::new(),
             budget: Budget::new(now),
             paused: false,
@@ -92,13 +96,18 @@ impl SinkQueue {
     }
 
     /// Fetches from the beginning, because an operator changed something or this process gained
-    /// buckets. `parked` are the keys that this look found parked.
-    pub(super) fn look_anew(&mut self, parked: Vec<OrderingKeyHash>, look: u64) {
-        self.keys.retain(|_, key| match key.state {
-            KeyState::Parked { look: Some(last), .. } => last >= look,
-            _ => true,
+    /// buckets. `parked` are the keys that this look found parked. Returns whether a key stays parked
+    /// that the look did not find: only a later look can say whether it was redriven.
+    pub(super) fn look_anew(&mut self, parked: &[OrderingKeyHash], look: u64) -> bool {
+        let found: HashSet<OrderingKeyHash> = parked.iter().copied().collect();
+        let mut is_open = false;
+        self.keys.retain(|hash, key| {
+            let KeyState::Parked { look: seen, .. } = key.state else { return true };
+            let stays = seen.is_none_or(|last| last >= look);
+            is_open |= stays && !found.contains(hash);
+            stays
         });
-        for hash in parked {
+        for hash in found {
             let key = self.keys.get(&hash);
             if !key.is_some_and(|key| key.is_parked() || key.in_flight() > 0) {
                 self.park(hash, 0);
@@ -106,6 +115,7 @@ impl SinkQueue {
             }
         }
         self.fetch_anew();
+        is_open
     }
 
     /// Fetches from the beginning, because a pending fetch is lost, and with it the refills that it
@@ -161,8 +171,8 @@ impl SinkQueue {
         if key.is_parked() {
             return false;
         }
-        if key.left_out || key.deliveries.len() >= PER_KEY {
-            key.left_out = true;
+        if key.left_out.is_some() || key.deliveries.len() >= PER_KEY {
+            key.left_out = Some(key.left_out.map_or(seq, |least| least.min(seq)));
             return false;
         }
         // Records of overlapping transactions may come in any order; here they are sorted.
@@ -177,13 +187,14 @@ impl SinkQueue {
         true
     }
 
-    /// Keys that have room again for deliveries that were left out, and the place these lie after.
+    /// Keys that have room again for deliveries that were left out, and the place these lie after. A
+    /// transaction that took long may have recorded some that lie before others that are here.
     pub(super) fn refill_requests(&mut self) -> Vec<(OrderingKeyHash, u64)> {
-        let thin = |key: &OrderingKey| key.left_out && key.deliveries.len() <= PER_KEY / 2;
-        let keys = self.keys.iter_mut().filter(|(_, key)| thin(key));
-        let request = keys.map(|(hash, key)| {
-            key.left_out = false;
-            (*hash, key.deliveries.back().map_or(0, |last| last.record.seq))
+        let roomy = self.keys.iter_mut().filter(|(_, key)| key.deliveries.len() <= PER_KEY / 2);
+        let request = roomy.filter_map(|(hash, key)| {
+            let before = key.left_out.take()?.saturating_sub(1);
+            let last = key.deliveries.back().map_or(0, |last| last.record.seq);
+            Some((*hash, last.min(before)))
         });
         request.collect()
     }
@@ -202,16 +213,17 @@ impl SinkQueue {
             let namespace = queued.record.name.namespace.clone();
             self.take(&namespace, queued, mine, at);
         }
-        if let Some(key) = self.keys.get_mut(&hash).filter(|key| !key.is_parked()) {
-            key.left_out |= more;
+        if more && let Some(key) = self.keys.get_mut(&hash).filter(|key| !key.is_parked()) {
+            key.left_out.get_or_insert(u64::MAX);
         }
         self.schedule(hash, at.0);
     }
 
-    /// This fetch has ended: it brought everything that was durable when it began.
+    /// This fetch has ended. Results that were durable when it began keep their deliveries out of it
+    /// and of all later ones.
     pub(super) fn fetched(&mut self, fetch: u64) {
-        while self.settled.front().is_some_and(|(last, _)| *last < fetch) {
-            if let Some((_, seq)) = self.settled.pop_front() {
+        while self.durable.front().is_some_and(|(last, _)| *last < fetch) {
+            if let Some((_, seq)) = self.durable.pop_front() {
                 self.known.remove(&seq);
             }
         }
@@ -235,7 +247,7 @@ impl SinkQueue {
     /// unless it is parked.
     fn drop_deliveries(&mut self, hash: OrderingKeyHash, keep: usize) {
         let Some(key) = self.keys.get_mut(&hash) else { return };
-        key.left_out = false;
+        key.left_out = None;
         for dropped in key.deliveries.drain(keep..) {
             self.known.remove(&dropped.record.seq);
             if let Some(intake) = self.intakes.get_mut(&dropped.record.name.namespace) {
@@ -247,10 +259,12 @@ impl SinkQueue {
         }
     }
 
-    /// When a delivery can be sent that cannot be sent now.
+    /// When the next waiting delivery, or the breaker's probe, is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let due = self.waiting.first().map(|(due, _)| *due);
-        [due, self.breaker.next()].into_iter().flatten().min()
+        let has_ready = self.ready.values().any(|keys| !keys.is_empty());
+        let probe = self.breaker.next().filter(|_| has_ready || !self.alone.is_empty());
+        [due, probe].into_iter().flatten().min()
     }
 
     /// Whether nothing is in flight, and nothing waits that could be sent without an operator.

@@ -163,6 +163,17 @@ async fn events_arrive_in_order_and_once() {
     dispatcher.stop().await.unwrap();
 }
 
+/// Proves O-4: two dispatchers with one lease would both own its buckets, so a ledger has one.
+#[tokio::test]
+async fn a_ledger_has_one_dispatcher_at_a_time() {
+    let (hapax, shelf) = (Hapax::builder().in_memory(), Shelf::default());
+    let first = dispatcher(&hapax, &shelf, Policy::default()).await;
+    let second = hapax.outbox().dispatch(outbox(&shelf, Policy::default())).await;
+    assert!(matches!(second, Err(Error::Unsupported(_))));
+    first.stop().await.expect("stopped");
+    dispatcher(&hapax, &shelf, Policy::default()).await.stop().await.expect("stopped");
+}
+
 /// Proves O-4, O-6: a failed delivery stops its own ordering key until it is redriven; then all follow.
 #[tokio::test]
 async fn a_poisoned_event_parks_its_own_key() {

@@ -10,7 +10,7 @@ use hapax_store::outbox::{FetchRequest, Page, QueuedDelivery};
 use hapax_store::{Store, StoreError, read};
 use tokio::time::Instant;
 
-use super::Pending;
+use super::Step;
 use crate::outbox::sink_queue::SinkQueue;
 
 /// How long to pause when there is nothing new: short at first, longer later.
@@ -23,14 +23,14 @@ const REFILL: usize = 512;
 pub(super) struct Fetch {
     /// How many were begun.
     pub(super) count: u64,
-    /// The newest look that had ended when the newest fetch began.
+    /// The newest look that was answered before the newest fetch began.
     pub(super) after_look: u64,
     pause: Duration,
     begun_at: Instant,
-    pub(super) pending: Pending<Result<Fetched, StoreError>>,
+    pub(super) pending: Step<Result<Fetched, StoreError>>,
 }
 
-/// What a fetch read, at this time of the store. Each sink is named by its position.
+/// What a fetch read. A sink is named by its position; `wall` is the store's clock at the read.
 pub(super) struct Fetched {
     pages: Vec<(usize, FetchRequest, Page)>,
     refills: Vec<(usize, OrderingKeyHash, Vec<QueuedDelivery>)>,
@@ -74,7 +74,7 @@ impl Fetch {
         }
         self.begun_at = now;
         if requests.is_empty() && refills.is_empty() {
-            return;
+            return self.slow_down();
         }
         self.count += 1;
         self.after_look = looked;
@@ -100,7 +100,7 @@ impl Fetch {
         }));
     }
 
-    /// Hands the deliveries to the queues. Returns whether there may be more to fetch.
+    /// Hands the deliveries to the queues. Returns whether it brought a new one, or more may follow.
     pub(super) fn take(
         &mut self,
         fetched: Fetched,
@@ -111,7 +111,8 @@ impl Fetch {
             queue.fetched(self.count);
         }
         let (mut new, at) = (false, (Instant::now(), fetched.wall));
-        // First the refills: until all of an ordering key is here, nothing behind it is taken in.
+        // First the refills: while the store has older deliveries of a key, newer ones of a page are
+        // left out.
         for (nth, hash, deliveries) in fetched.refills {
             queues[nth].take_refill(hash, deliveries, REFILL, served, at);
         }
@@ -119,11 +120,15 @@ impl Fetch {
             new |= page.more;
             new |= queues[nth].take_page(&request.namespace, page, served, at);
         }
-        self.pause = match new {
-            true => SHORTEST,
-            false => (self.pause.max(SHORTEST) * 3 / 2).min(LONGEST),
-        };
+        match new {
+            true => self.pause = SHORTEST,
+            false => self.slow_down(),
+        }
         new
+    }
+
+    fn slow_down(&mut self) {
+        self.pause = (self.pause.max(SHORTEST) * 3 / 2).min(LONGEST);
     }
 
     /// A fetch failed, and with it its refills.

@@ -1,8 +1,8 @@
 //! Bucket ownership: which of the outbox's buckets this dispatcher serves, and how operators have
 //! changed its sinks.
 //!
-//! A dispatcher asks again and again. When another one joins, it serves only its fair share at once,
-//! but keeps the other buckets until nothing in them is in flight.
+//! A dispatcher asks again and again. When another one joins, it takes in deliveries of its fair share
+//! only. It keeps the other buckets until nothing in them is in flight, and all results are recorded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use hapax_core::route::SinkName;
 use hapax_store::{ShareAnswer, StoreError, call, command, read};
 use tokio::time::Instant;
 
-use super::Pending;
+use super::Step;
+use super::record::Recorder;
 use crate::engine::Inner;
 use crate::outbox::sink_queue::SinkQueue;
 
@@ -25,15 +26,15 @@ const INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct Ownership {
     pub(super) lease: Option<LeaseId>,
     pub(super) buckets: Buckets,
-    /// The buckets to keep, while the rest is given up.
-    shedding: Option<Buckets>,
+    /// The buckets that this dispatcher will keep, while it gives up the others.
+    keep_only: Option<Buckets>,
     /// The number of changes of each sink that was seen.
     changes: Vec<Option<u64>>,
     asked_at: Option<Instant>,
     /// How many looks were begun, and the newest that ended.
     pub(super) looks: u64,
     pub(super) looked: u64,
-    pub(super) pending: Pending<Result<Share, StoreError>>,
+    pub(super) pending: Step<Result<Share, StoreError>>,
 }
 
 /// The answer to a request for buckets.
@@ -57,7 +58,7 @@ impl Ownership {
         Self {
             lease: None,
             buckets: Buckets::default(),
-            shedding: None,
+            keep_only: None,
             changes: vec![None; sinks],
             asked_at: None,
             looks: 0,
@@ -68,7 +69,7 @@ impl Ownership {
 
     /// The buckets whose deliveries are taken in.
     pub(super) fn served(&self) -> Buckets {
-        self.shedding.unwrap_or(self.buckets)
+        self.keep_only.unwrap_or(self.buckets)
     }
 
     /// Asks again at once.
@@ -81,14 +82,23 @@ impl Ownership {
     }
 
     /// Asks for the share of the buckets, and looks at the sinks.
-    pub(super) fn ask(&mut self, inner: &Arc<Inner>, queues: &mut [SinkQueue], now: Instant) {
+    pub(super) fn ask(
+        &mut self,
+        inner: &Arc<Inner>,
+        queues: &mut [SinkQueue],
+        recorder: &Recorder,
+        now: Instant,
+    ) {
         self.asked_at = Some(now);
         self.looks += 1;
         let mut keep = self.buckets;
-        if let Some(rest) = self.shedding {
-            let clear: Vec<bool> = queues.iter_mut().map(|queue| queue.shed(&rest)).collect();
-            // While a delivery in the buckets to give up is in flight, this process keeps them all.
-            keep = if clear.contains(&false) { self.buckets } else { rest };
+        if let Some(kept) = self.keep_only {
+            let mut is_clear = recorder.is_within(&kept);
+            for queue in &mut *queues {
+                is_clear &= queue.shed(&kept);
+            }
+            // Until the buckets to give up are clear, this process keeps them all.
+            keep = if is_clear { kept } else { self.buckets };
         }
         let (inner, held) = (inner.clone(), self.lease);
         let names: Vec<SinkName> = queues.iter().map(|queue| queue.sink.clone()).collect();
@@ -117,21 +127,27 @@ impl Ownership {
         }));
     }
 
-    /// Takes over what was answered. Returns whether deliveries must be fetched from the beginning.
-    pub(super) fn take(&mut self, share: Share, queues: &mut [SinkQueue]) -> bool {
+    /// Takes over the answer. Returns whether deliveries must be fetched from the beginning.
+    pub(super) fn take(
+        &mut self,
+        share: Share,
+        queues: &mut [SinkQueue],
+        recorder: &Recorder,
+    ) -> bool {
         let ShareAnswer { buckets, fair } = share.answer;
         let before = self.served();
         self.lease = Some(share.lease);
         self.buckets = buckets;
-        self.shedding = (buckets.len() > fair).then(|| buckets.first(fair));
+        self.keep_only = (buckets.len() > fair).then(|| buckets.first(fair));
         let gained = !self.served().without(before).is_empty();
         let has_changed = |sink: &SinkLook| self.changes[sink.nth] != Some(sink.changes);
         let anew = gained || share.sinks.iter().any(has_changed);
         for SinkLook { nth, changes, paused, parked } in share.sinks {
             queues[nth].paused = paused;
             self.changes[nth] = Some(changes);
-            if anew {
-                queues[nth].look_anew(parked, self.looks);
+            // A redrive that this look saw may be of a failure whose record is not answered yet.
+            if anew && (queues[nth].look_anew(&parked, self.looks) | recorder.is_failing()) {
+                self.changes[nth] = None;
             }
         }
         for queue in queues {
@@ -142,7 +158,7 @@ impl Ownership {
 
     /// Forgets all buckets: another process may have them.
     pub(super) fn lose(&mut self) {
-        (self.lease, self.buckets, self.shedding) = (None, Buckets::default(), None);
+        (self.lease, self.buckets, self.keep_only) = (None, Buckets::default(), None);
         self.changes.fill(None);
         self.asked_at = None;
     }

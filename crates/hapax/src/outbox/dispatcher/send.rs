@@ -28,7 +28,7 @@ struct InFlightBatch {
     /// The position of its sink.
     sink: usize,
     deliveries: Vec<Delivery>,
-    /// Which of them have a result.
+    /// Which of them need no further report.
     reported: Vec<bool>,
     /// Whether the sink has refused one of them.
     refused: bool,
@@ -79,8 +79,8 @@ impl Sends {
         });
     }
 
-    /// The delivery that a report is about, with the position of its sink. `None` if the delivery
-    /// has a result already.
+    /// The delivery that a report is about, with the position of its sink. `None` if it needs no
+    /// further report.
     pub(super) fn reported(&mut self, ack: &Ack) -> Option<(usize, Delivery)> {
         let batch = self.batches.get_mut(&ack.batch)?;
         let delivery = batch.deliveries.get(ack.nth)?.clone();
@@ -97,8 +97,8 @@ impl Sends {
         Some((batch.sink, delivery))
     }
 
-    /// The reports that a sink left out of a batch that has ended. Such a delivery was not sent if
-    /// the sink refused another one; otherwise its result is unknown.
+    /// The reports that a sink left out of a batch that has ended. If the sink refused another delivery,
+    /// it is taken to have stopped there; otherwise the result is unknown.
     pub(super) fn left_out(&self, id: u64) -> Vec<Ack> {
         let Some(batch) = self.batches.get(&id) else { return Vec::new() };
         let sent = match batch.refused {

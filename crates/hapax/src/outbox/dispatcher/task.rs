@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hapax_core::delivery::Sent;
-use hapax_core::outbox::OrderingKeyHash;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::route::SinkName;
 use hapax_store::outbox::{DeliveryResult, Disposition};
@@ -18,11 +18,11 @@ use tokio::time::Instant;
 
 use super::fetch::{Fetch, Fetched, LONGEST};
 use super::ownership::{Ownership, Share};
-use super::record::{Recording, Records};
+use super::record::{DispatchCommand, Recorder};
 use super::send::{Reports, Sends};
 use super::{DispatcherStatus, Order, ended};
 use crate::engine::{Inner, random};
-use crate::outbox::sink::{Ack, DynSink, SinkSettings};
+use crate::outbox::sink::{Ack, Delivery, DynSink, SinkSettings};
 use crate::outbox::sink_queue::SinkQueue;
 use crate::outbox::telemetry::{log, warn_of_horizon};
 
@@ -36,7 +36,7 @@ pub(super) struct Task {
     fetch: Fetch,
     sends: Sends,
     reports: Reports,
-    records: Records,
+    recorder: Recorder,
     /// The callers that wait for it to have nothing to do, and since which look.
     idlers: Vec<(u64, oneshot::Sender<()>)>,
     stopping: Option<Instant>,
@@ -66,7 +66,7 @@ impl Task {
             fetch: Fetch::new(now),
             sends,
             reports,
-            records: Records::default(),
+            recorder: Recorder::default(),
             idlers: Vec::new(),
             stopping: None,
             status,
@@ -89,8 +89,8 @@ impl Task {
                     self.take_reports();
                 }
                 Some(batch) = self.reports.ended.recv() => self.batch_ended(batch),
-                (recording, answer) = ended(&mut self.records.pending) => {
-                    self.recorded(recording, answer);
+                (sent, answer) = ended(&mut self.recorder.pending) => {
+                    self.recorded(sent, answer);
                 }
                 fetched = ended(&mut self.fetch.pending) => self.fetched(fetched),
                 share = ended(&mut self.ownership.pending) => self.shared(share),
@@ -112,6 +112,7 @@ impl Task {
         if let Some(lease) = self.ownership.lease {
             let _ = call(&*inner.store, command::Retire { lease }).await;
         }
+        inner.dispatches.store(false, Ordering::Release);
     }
 
     /// Begins each step that can begin now.
@@ -121,9 +122,9 @@ impl Task {
             self.stopping.get_or_insert(now);
         }
         if self.stopping.is_none() && self.ownership.is_due(now) {
-            self.ownership.ask(&self.inner, &mut self.queues, now);
+            self.ownership.ask(&self.inner, &mut self.queues, &self.recorder, now);
         }
-        if self.records.pending.is_none() {
+        if self.recorder.pending.is_none() {
             self.begin_record(now);
         }
         let is_due = self.fetch.next().is_some_and(|next| next <= now);
@@ -138,15 +139,17 @@ impl Task {
         let now = Instant::now();
         let due = self.queues.iter().filter(|queue| !queue.paused);
         let due = due.filter_map(SinkQueue::next_due).min();
-        let due = due.filter(|_| self.records.pending.is_none());
-        let next = [self.fetch.next(), due].into_iter().flatten().min();
+        let due = due.filter(|_| self.recorder.pending.is_none());
+        let fetches = self.ownership.lease.is_some() && self.stopping.is_none();
+        let fetch = self.fetch.next().filter(|_| fetches);
+        let next = [fetch, due].into_iter().flatten().min();
         let latest = now + LONGEST;
         next.map_or(latest, |next| next.min(latest)).max(now + Duration::from_millis(1))
     }
 
     fn is_over(&self) -> bool {
         let Some(since) = self.stopping else { return false };
-        let done = self.sends.is_empty() && self.records.is_empty();
+        let done = self.sends.is_empty() && self.recorder.is_empty();
         done && self.ownership.pending.is_none() || since.elapsed() > DRAIN
     }
 
@@ -165,7 +168,7 @@ impl Task {
         if self.ownership.lease != Some(share.lease) {
             self.lose();
         }
-        if self.ownership.take(share, &mut self.queues) {
+        if self.ownership.take(share, &mut self.queues, &self.recorder) {
             self.fetch.restart();
         }
     }
@@ -178,7 +181,7 @@ impl Task {
         }
         self.ownership.lose();
         self.sends.forget();
-        self.records = Records::default();
+        self.recorder = Recorder::default();
         self.fetch.pending = None;
     }
 
@@ -191,7 +194,7 @@ impl Task {
             Err(error) => return self.fetch.failed(&error, &mut self.queues),
         };
         let is_quiet = |queue: &SinkQueue| queue.is_empty() || queue.paused;
-        if self.idlers.is_empty() || new || self.records.has_results() {
+        if self.idlers.is_empty() || new || self.recorder.has_results() {
             return;
         }
         if self.queues.iter().all(is_quiet) && !self.ownership.buckets.is_empty() {
@@ -212,8 +215,8 @@ impl Task {
             }
             let mut given_up = Vec::new();
             let deliveries = self.queues[nth].next_batch(now, &mut given_up);
-            for (hash, result) in given_up {
-                self.add_result(nth, hash, result);
+            for (delivery, result) in given_up {
+                self.add_result(nth, &delivery, result);
             }
             if !deliveries.is_empty() {
                 starting.push(self.sends.prepare(nth, &self.queues[nth], deliveries));
@@ -230,26 +233,27 @@ impl Task {
                 acks.for_each(|ack| self.reported(&ack));
             }
         }
-        self.records.begin(&self.inner.store, lease, starting);
+        self.recorder.begin(&self.inner.store, lease, starting);
     }
 
-    fn recorded(&mut self, recording: Recording, answer: Result<(), StoreError>) {
+    fn recorded(&mut self, sent: DispatchCommand, answer: Result<(), StoreError>) {
         match answer {
             Ok(()) => {
-                for (nth, delivery) in recording.settled {
+                self.recorder.recorded();
+                for (nth, delivery) in sent.ended {
                     let (fetch, look) = (self.fetch.count, self.ownership.looks);
-                    self.queues[nth].settled(delivery, fetch, look);
+                    self.queues[nth].is_durable(delivery, fetch, look);
                 }
-                recording.batches.into_iter().for_each(|batch| self.sends.send(batch));
+                sent.batches.into_iter().for_each(|batch| self.sends.send(batch));
             }
             Err(StoreError::LeaseDead(dead)) => {
-                tracing::warn!(name: "outbox_share_lost", "the lease of this dispatcher has ended; other dispatchers deliver its events until it has a new one");
+                tracing::warn!(name: "outbox_share_lost", "this dispatcher has lost its buckets; it asks for new ones");
                 self.inner.holder.give_up(dead);
                 self.lose();
             }
             Err(error) => {
                 tracing::warn!(name: "deliveries_not_recorded_yet", %error, "recording delivery results failed; retrying");
-                self.records.retry(&self.inner.store, recording);
+                self.recorder.retry(&self.inner.store, sent);
             }
         }
     }
@@ -269,18 +273,18 @@ impl Task {
         };
         let queue = &mut self.queues[nth];
         if let Some(result) = queue.result(&delivery, &ack.sent, Instant::now(), dice) {
-            log(&queue.sink, &delivery, &result.disposition);
-            self.add_result(nth, delivery.ordering_hash, result);
+            self.add_result(nth, &delivery, result);
         }
     }
 
-    fn add_result(&mut self, nth: usize, hash: OrderingKeyHash, result: DeliveryResult) {
+    fn add_result(&mut self, nth: usize, delivery: &Delivery, result: DeliveryResult) {
+        log(&self.queues[nth].sink, delivery, &result.disposition);
         match result.disposition {
             Disposition::Delivered { .. } => self.delivered += 1,
             Disposition::Failed { .. } => self.failed += 1,
             Disposition::Again { .. } => {}
         }
-        self.records.add(nth, hash, result);
+        self.recorder.add(nth, delivery.ordering_hash, result);
     }
 
     fn batch_ended(&mut self, batch: u64) {
@@ -289,7 +293,7 @@ impl Task {
             self.reported(&ack);
         }
         if self.sends.end(batch) {
-            self.records.add_end(batch);
+            self.recorder.add_end(batch);
         }
     }
 

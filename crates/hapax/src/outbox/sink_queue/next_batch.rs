@@ -12,7 +12,7 @@ use super::SinkQueue;
 use super::ordering_key::{History, KeyState, OrderingKey, PendingDelivery};
 use crate::outbox::sink::Delivery;
 
-/// How long a retry waits for which the budget has no room.
+/// How long a retry is put off when the retry budget is spent.
 const NO_BUDGET: Duration = Duration::from_millis(200);
 
 impl SinkQueue {
@@ -21,12 +21,11 @@ impl SinkQueue {
     pub(in crate::outbox) fn next_batch(
         &mut self,
         now: Instant,
-        given_up: &mut Vec<(OrderingKeyHash, DeliveryResult)>,
+        given_up: &mut Vec<(Delivery, DeliveryResult)>,
     ) -> Vec<Delivery> {
         self.wake(now);
         let room = self.room(now);
         let mut batch = Vec::new();
-        let mut put_off = Vec::new();
         let attempts = self.settings.policy.attempts;
         while batch.len() < room
             && let Some(namespace) = self.turns.pop_front()
@@ -40,26 +39,27 @@ impl SinkQueue {
             let Some(key) = key else { continue };
             let Some(first) = key.deliveries.front() else { continue };
             if first.due > now {
-                put_off.push((hash, first.due));
+                let due = first.due;
+                self.wait(hash, due);
                 continue;
             }
             let history = first.history(attempts);
             match history {
                 History::Refused if !self.breaker.is_open() && !self.budget.retry(now) => {
-                    put_off.push((hash, now + NO_BUDGET));
-                    continue;
-                }
-                History::Suspect if self.in_flight > 0 || !batch.is_empty() => {
-                    key.state = KeyState::Alone;
-                    self.alone.push_back(hash);
+                    self.wait(hash, now + NO_BUDGET);
                     continue;
                 }
                 History::Barred => {
-                    given_up.extend(self.give_up(hash, now).map(|result| (hash, result)));
+                    given_up.extend(self.give_up(hash, now));
                     continue;
                 }
                 History::Deadly if self.settings.policy.on_exhausted != OnExhausted::Block => {
-                    given_up.extend(self.give_up(hash, now).map(|result| (hash, result)));
+                    given_up.extend(self.give_up(hash, now));
+                    continue;
+                }
+                History::Suspect | History::Deadly if self.in_flight > 0 || !batch.is_empty() => {
+                    key.state = KeyState::Alone;
+                    self.alone.push_back(hash);
                     continue;
                 }
                 _ => {}
@@ -74,12 +74,10 @@ impl SinkQueue {
             if history != History::Refused {
                 self.budget.first(count);
             }
-            if history == History::Suspect {
+            if matches!(history, History::Suspect | History::Deadly) {
+                self.sent_alone = true;
                 break;
             }
-        }
-        for (hash, until) in put_off {
-            self.wait(hash, until);
         }
         if !batch.is_empty() {
             self.breaker.sends();
@@ -100,9 +98,10 @@ impl SinkQueue {
     }
 
     /// How many deliveries can be sent now. A key that is sent alone waits until nothing else is in
-    /// flight, and keeps all others from being sent until then.
+    /// flight, and keeps all others from being sent until it has its result.
     fn room(&mut self, now: Instant) -> usize {
-        if self.paused {
+        self.sent_alone &= self.in_flight > 0;
+        if self.paused || self.sent_alone {
             return 0;
         }
         while let Some(hash) = self.alone.front().copied() {
@@ -140,7 +139,7 @@ impl SinkQueue {
             return;
         }
         match key.deliveries.front() {
-            None if key.left_out => key.state = KeyState::Drained,
+            None if key.left_out.is_some() => key.state = KeyState::Drained,
             None => {
                 self.keys.remove(&hash);
             }

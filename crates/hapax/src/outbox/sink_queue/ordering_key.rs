@@ -1,12 +1,13 @@
 //! One ordering key at one sink: its deliveries in order, and its state.
 //!
 //! ```text
-//!            ┌──────────────▶ Waiting ─┐ due
-//!   Drained ─┼─▶ Ready ◀───────────────┘
-//!            │     │ └─ its dispatchers died again and again ─▶ Alone
-//!            │     ▼                                              │
-//!            └─ InFlight ◀────────────────────────────────────────┘
-//!                  └─ a delivery failed for good ─▶ Parked ─ an operator redrives it ─▶ Drained
+//!      ┌──────────▶ Waiting ──due──┐
+//!   Drained ──▶ Ready ◀─────────────┤
+//!      ▲          │ └──▶ Alone ─────┘   its dispatchers ended again and again
+//!      │          ▼
+//!      ├────── InFlight
+//!      │          └──▶ Parked           a delivery failed for good
+//!      └─────────────────┘              until an operator redrives it
 //! ```
 
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use hapax_core::time::Timestamp;
 use hapax_store::outbox::{GuardCheck, QueuedDelivery};
 use tokio::time::Instant;
 
-/// How often a delivery's dispatcher must die until the delivery is sent alone.
+/// How often a delivery's dispatcher must end until the delivery is sent alone.
 const SUSPECT: u32 = 3;
 
 /// The deliveries of one ordering key.
@@ -26,14 +27,14 @@ pub(super) struct OrderingKey {
     pub(super) state: KeyState,
     /// Ordered by sequence number. Those in flight come first.
     pub(super) deliveries: VecDeque<PendingDelivery>,
-    /// Whether the store has more than were taken in.
-    pub(super) left_out: bool,
+    /// The smallest sequence number that was not taken in, because there was no room.
+    pub(super) left_out: Option<u64>,
 }
 
 /// The state of an ordering key. The queue's schedules are hints; this decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyState {
-    /// It has no deliveries here.
+    /// Nothing of it is in flight, and it is in no schedule.
     Drained,
     /// Its first delivery can be sent.
     Ready,
@@ -54,7 +55,7 @@ pub(super) enum KeyState {
 
 impl OrderingKey {
     pub(super) fn new() -> Self {
-        Self { state: KeyState::Drained, deliveries: VecDeque::new(), left_out: false }
+        Self { state: KeyState::Drained, deliveries: VecDeque::new(), left_out: None }
     }
 
     /// How many of its deliveries are in flight.
@@ -99,21 +100,21 @@ pub(super) struct PendingDelivery {
 /// The history of a delivery, which decides how it is sent.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum History {
-    /// Nothing against it: at most its dispatcher died once or twice, with many deliveries in
+    /// Nothing against it: at most its dispatcher ended once or twice, with many deliveries in
     /// flight.
     Clean,
     /// The sink has refused it.
     Refused,
-    /// Its dispatchers died again and again. It is sent alone, which shows whether it is the reason.
+    /// Its dispatchers ended again and again. It is sent alone, which shows whether it is the reason.
     Suspect,
-    /// It was sent alone, and its dispatcher died again.
+    /// It was sent alone, and its dispatcher ended again. It is given up, or with `block` sent alone.
     Deadly,
     /// The guards bar it.
     Barred,
 }
 
 impl PendingDelivery {
-    /// Makes one from a delivery that was read at this moment and this time of the store.
+    /// Makes one from a delivery that was read. `wall` is the store's clock at the read, `now` ours.
     pub(super) fn new(queued: QueuedDelivery, (now, wall): (Instant, Timestamp)) -> Self {
         let wait_ms = queued.due.0.saturating_sub(wall.0).max(0) as u64;
         Self {

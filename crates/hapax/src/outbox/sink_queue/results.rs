@@ -39,7 +39,8 @@ impl SinkQueue {
         self.decide(delivery, sent, now, dice)
     }
 
-    /// The same for a delivery that may not have been sent, so that it says nothing about the sink.
+    /// Decides what follows from a result, without telling the breaker: [`give_up`](Self::give_up)
+    /// calls it for a delivery that was not sent.
     fn decide(
         &mut self,
         delivery: &Delivery,
@@ -76,7 +77,7 @@ impl SinkQueue {
             Disposition::Again { in_ms, .. } => {
                 let one = &mut key.deliveries[position];
                 (one.tried, one.refused, one.row) = (tried, true, 0);
-                one.due = now + Duration::from_millis(*in_ms);
+                one.due = now + Duration::from_millis((*in_ms).max(1));
                 self.recall(hash, now);
             }
             Disposition::Failed { park: false, .. } => {
@@ -93,7 +94,7 @@ impl SinkQueue {
         Some(DeliveryResult { sink, namespace, transaction, row, seq, tried, disposition })
     }
 
-    /// Removes a delivery that was in flight. Its number stays known until it is settled.
+    /// Removes a delivery that was in flight. Its number stays known until its result is durable.
     fn remove(&mut self, delivery: &Delivery, position: usize) {
         let Some(key) = self.keys.get_mut(&delivery.ordering_hash) else { return };
         key.remove(position);
@@ -123,13 +124,13 @@ impl SinkQueue {
 
     /// The result of a delivery is durable. The newest fetch and the newest look may have begun
     /// before that.
-    pub(in crate::outbox) fn settled(
+    pub(in crate::outbox) fn is_durable(
         &mut self,
         (hash, seq): (OrderingKeyHash, u64),
         fetch: u64,
         look: u64,
     ) {
-        self.settled.push_back((fetch, seq));
+        self.durable.push_back((fetch, seq));
         self.parked_durably(hash, seq, look);
     }
 
@@ -143,12 +144,13 @@ impl SinkQueue {
         }
     }
 
-    /// Gives up the first delivery of a key: its dispatchers died of it, or a guard bars it.
+    /// Gives up the first delivery of a key: its dispatchers ended while they sent it, or a guard bars
+    /// it. With `block` it is tried again, after a pause.
     pub(super) fn give_up(
         &mut self,
         hash: OrderingKeyHash,
         now: Instant,
-    ) -> Option<DeliveryResult> {
+    ) -> Option<(Delivery, DeliveryResult)> {
         let key = self.keys.get_mut(&hash)?;
         let first = key.deliveries.front()?;
         let barred = first.barred.clone();
@@ -161,9 +163,13 @@ impl SinkQueue {
                 tracing::warn!(name: "event_barred", sink = %self.sink, outbox_id = %delivery.record.id, objection, "the guards bar an event from leaving");
                 format!("the guards bar it: {objection}")
             }
-            None => "each dispatcher that sent it died before it had the sink's answer".to_owned(),
+            None => {
+                let tried = delivery.attempt;
+                format!("{tried} dispatchers ended before they had the sink's answer")
+            }
         };
         let sent = Sent::Refused(DeliveryRefusal { reason, retryability: Retryability::Never });
-        self.decide(&delivery, &sent, now, 0)
+        let result = self.decide(&delivery, &sent, now, u64::MAX)?;
+        Some((delivery, result))
     }
 }
