@@ -19,7 +19,7 @@ use crate::txn::{Access, PgTxn};
 mod row;
 mod write;
 
-pub(crate) use row::{COLUMNS, EffectPlace, EffectRow, bytes, place, read, state_name};
+pub(crate) use row::{COLUMNS, EffectRow, EffectRowKey, bytes, place, read, state_name};
 use row::{SELECT, SELECT_MANY};
 pub(crate) use write::{INLINE, INSERT_CLAIM, Write, put, safety};
 
@@ -61,8 +61,8 @@ impl EffectTxn for PgTxn<'_> {
 }
 
 impl PgTxn<'_> {
-    pub(crate) fn load_effects(&mut self, places: &[EffectPlace]) -> Result<(), PgFailure> {
-        let mut missing: Vec<EffectPlace> = places
+    pub(crate) fn load_effects(&mut self, places: &[EffectRowKey]) -> Result<(), PgFailure> {
+        let mut missing: Vec<EffectRowKey> = places
             .iter()
             .filter(|place| !self.loaded.effects.contains_key(*place))
             .copied()
@@ -79,20 +79,20 @@ impl PgTxn<'_> {
     }
 
     /// The row as the commands so far have left it.
-    pub(crate) fn row(&mut self, place: EffectPlace) -> Result<Option<&EffectRow>, PgFailure> {
+    pub(crate) fn row(&mut self, place: EffectRowKey) -> Result<Option<&EffectRow>, PgFailure> {
         self.load_effects(&[place])?;
         let written = self.staged.effects.get(&place).or_else(|| self.written.effects.get(&place));
         Ok(written.or_else(|| self.loaded.effects.get(&place).and_then(Option::as_ref)))
     }
 
     /// The place of an effect, if its namespace has a number.
-    pub(crate) fn place(&self, name: &Name) -> Result<Option<EffectPlace>, PgFailure> {
+    pub(crate) fn place(&self, name: &Name) -> Result<Option<EffectRowKey>, PgFailure> {
         Ok(self.namespaces.find(self.link, &name.namespace)?.map(|id| (id, name.key)))
     }
 
     fn try_effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, PgFailure> {
         let places: Vec<_> = names.iter().map(|name| self.place(name)).collect::<Result<_, _>>()?;
-        let known: Vec<EffectPlace> = places.iter().flatten().copied().collect();
+        let known: Vec<EffectRowKey> = places.iter().flatten().copied().collect();
         self.load_effects(&known)?;
         places
             .into_iter()
@@ -149,7 +149,7 @@ impl PgTxn<'_> {
 }
 
 /// The existing rows of these places, locked in the order of the table's key.
-fn load_locked(link: &Link, places: &[EffectPlace]) -> Result<Rows, PgFailure> {
+fn load_locked(link: &Link, places: &[EffectRowKey]) -> Result<Rows, PgFailure> {
     if places.is_empty() {
         return Ok(Rows::new());
     }
@@ -165,7 +165,7 @@ fn load_locked(link: &Link, places: &[EffectPlace]) -> Result<Rows, PgFailure> {
 }
 
 /// The existing rows of these places.
-fn load(link: &Link, places: &[EffectPlace]) -> Result<Rows, PgFailure> {
+fn load(link: &Link, places: &[EffectRowKey]) -> Result<Rows, PgFailure> {
     if places.is_empty() {
         return Ok(Rows::new());
     }
@@ -177,7 +177,7 @@ fn load(link: &Link, places: &[EffectPlace]) -> Result<Rows, PgFailure> {
 /// The existing rows of these places, and a lease, in one round trip.
 pub(crate) fn load_with(
     link: &Link,
-    places: &[EffectPlace],
+    places: &[EffectRowKey],
     lease: LeaseId,
 ) -> Result<(Rows, Option<Lease>), PgFailure> {
     let (namespaces, keys) = split(places);
@@ -191,9 +191,9 @@ pub(crate) fn load_with(
 const LOOK: &str = "SELECT * FROM hapax.look($1, $2)";
 
 /// Rows by their places.
-pub(crate) type Rows = HashMap<EffectPlace, EffectRow>;
+pub(crate) type Rows = HashMap<EffectRowKey, EffectRow>;
 
-fn split(places: &[EffectPlace]) -> (Vec<i32>, Vec<&[u8]>) {
+fn split(places: &[EffectRowKey]) -> (Vec<i32>, Vec<&[u8]>) {
     places.iter().map(|(namespace, key)| (*namespace, &key.as_bytes()[..])).unzip()
 }
 
@@ -202,7 +202,7 @@ fn list(
     link: &Link,
     namespace: Option<i32>,
     filter: &Filter,
-) -> Result<Vec<(EffectPlace, EffectRow)>, PgFailure> {
+) -> Result<Vec<(EffectRowKey, EffectRow)>, PgFailure> {
     let states = &filter.states;
     let numbers: Vec<i16> = states.iter().map(|state| state.code().into()).collect();
     let stuck = !states.is_empty() && states.iter().all(|state| state.needs_attention());
@@ -242,7 +242,7 @@ fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, PgFailure> 
          ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED",
         &[(&now.0, Type::INT8), (&(limit as i64), Type::INT8)],
     )?;
-    let expired: Vec<EffectPlace> = rows.iter().map(place).collect::<Result<_, _>>()?;
+    let expired: Vec<EffectRowKey> = rows.iter().map(place).collect::<Result<_, _>>()?;
     if !expired.is_empty() {
         remove(link, &expired)?;
         let count = expired.len() as i64;
@@ -253,7 +253,7 @@ fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, PgFailure> 
 
 /// Removes effects that are locked, with their steps, their index entries and their parts, and with
 /// their bodies if no other effect refers to them.
-pub(crate) fn remove(link: &Link, places: &[EffectPlace]) -> Result<(), PgFailure> {
+pub(crate) fn remove(link: &Link, places: &[EffectRowKey]) -> Result<(), PgFailure> {
     if places.is_empty() {
         return Ok(());
     }
@@ -292,7 +292,7 @@ pub(crate) fn remove(link: &Link, places: &[EffectPlace]) -> Result<(), PgFailur
 
 /// Running effects that are not transactional and whose lease is dead or missing, or whose lease's or
 /// own time is up. Locked; rows that another transaction has locked are skipped.
-fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec<EffectPlace>, PgFailure> {
+fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec<EffectRowKey>, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect WHERE (namespace, key) IN (
              (SELECT e.namespace, e.key FROM hapax.effect e

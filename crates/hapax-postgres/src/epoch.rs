@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::EffectPlace;
+use crate::effect::EffectRowKey;
 use crate::error::PgFailure;
 use crate::journal;
 use crate::txn::PgTxn;
@@ -41,15 +41,15 @@ impl EpochTxn for PgTxn<'_> {
 }
 
 /// A place in the table: the number of a namespace and a domain.
-pub(crate) type EpochPlace = (i32, Domain);
+pub(crate) type EpochRowKey = (i32, Domain);
 
 impl PgTxn<'_> {
     /// Holds the epochs that a batch claims in, and takes the epoch that one of its commands ends,
     /// before anything else is locked.
     pub(crate) fn preload_epochs(
         &mut self,
-        mut claimed: Vec<EpochPlace>,
-        over: Option<EpochPlace>,
+        mut claimed: Vec<EpochRowKey>,
+        over: Option<EpochRowKey>,
     ) -> Result<(), PgFailure> {
         claimed.sort_unstable();
         claimed.dedup();
@@ -79,13 +79,13 @@ impl PgTxn<'_> {
         let places = bound(self.link, self.namespace(namespace)?, epoch)?;
         self.load_effects(&places)?;
         self.numbers.extend(journal::numbers(self.link, places.len() + 2)?);
-        let name = |(_, key): EffectPlace| Name { namespace: namespace.clone(), key };
+        let name = |(_, key): EffectRowKey| Name { namespace: namespace.clone(), key };
         Ok(places.into_iter().map(name).collect())
     }
 }
 
 /// The last committed epoch of a domain.
-fn load(link: &Link, (namespace, domain): &EpochPlace) -> Result<u64, PgFailure> {
+fn load(link: &Link, (namespace, domain): &EpochRowKey) -> Result<u64, PgFailure> {
     let rows = link.query(
         "SELECT epoch FROM hapax.epoch WHERE namespace = $1 AND domain = $2",
         &[(namespace, Type::INT4), (&domain.as_str(), Type::TEXT)],
@@ -95,7 +95,7 @@ fn load(link: &Link, (namespace, domain): &EpochPlace) -> Result<u64, PgFailure>
 
 /// The epochs of these domains, in the order of the table's key. No transition ends one of them
 /// before this transaction ends.
-fn hold(link: &Link, places: &[EpochPlace]) -> Result<Vec<u64>, PgFailure> {
+fn hold(link: &Link, places: &[EpochRowKey]) -> Result<Vec<u64>, PgFailure> {
     let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
     let domains: Vec<&str> = places.iter().map(|(_, domain)| domain.as_str()).collect();
     let rows = link.query(
@@ -107,7 +107,7 @@ fn hold(link: &Link, places: &[EpochPlace]) -> Result<Vec<u64>, PgFailure> {
 }
 
 /// The epoch that a domain is about to leave. Waits for every transaction that holds it.
-fn take(link: &Link, place: &EpochPlace) -> Result<u64, PgFailure> {
+fn take(link: &Link, place: &EpochRowKey) -> Result<u64, PgFailure> {
     let params: [Param<'_>; 2] = [(&place.0, Type::INT4), (&place.1.as_str(), Type::TEXT)];
     link.query("SELECT pg_advisory_xact_lock(1751216248, hapax.epoch_lock($1, $2))", &params)?;
     link.execute(
@@ -151,7 +151,7 @@ fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), PgFailure> {
 }
 
 /// The places of the effects that the end of this epoch voids.
-fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<EffectPlace>, PgFailure> {
+fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<EffectRowKey>, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect
          WHERE voidable = $2 AND namespace = $1 AND epoch = $3 ORDER BY key",

@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{EffectPlace, EffectRow, bytes, state_name};
+use crate::effect::{EffectRow, EffectRowKey, bytes, state_name};
 use crate::error::{PgFailure, decoded};
 use crate::txn::{Access, PgTxn};
 
@@ -208,7 +208,7 @@ fn entries_after(link: &Link, after: u64, limit: usize) -> Result<Vec<Entry>, Pg
 /// ever swept, or this one has no chain, the journal is searched as well.
 fn entries_of(
     link: &Link,
-    (namespace, key): EffectPlace,
+    (namespace, key): EffectRowKey,
     after: u64,
     limit: usize,
 ) -> Result<Vec<Entry>, PgFailure> {

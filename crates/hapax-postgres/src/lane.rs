@@ -29,10 +29,10 @@ use hapax_store::failpoint::{Point, pass};
 use hapax_store::{Job, StoreError, ledger};
 
 use crate::connect::Link;
-use crate::effect::{EffectPlace, EffectRow};
-use crate::epoch::EpochPlace;
+use crate::effect::{EffectRow, EffectRowKey};
+use crate::epoch::EpochRowKey;
 use crate::error::PgFailure;
-use crate::lock::{self, LockPlace};
+use crate::lock::{self, LockRowKey};
 use crate::queue::{QueuedJob, Subject};
 use crate::quick::Quick;
 use crate::store::Shared;
@@ -468,7 +468,7 @@ impl Lane {
         };
         let mut txn = PgTxn::new(link, &self.shared.namespaces, now, access);
         let going = || batch.iter().zip(&free).filter(|(_, free)| **free).map(|(w, _)| w);
-        let locks: Vec<LockPlace> = wanted
+        let locks: Vec<LockRowKey> = wanted
             .iter()
             .zip(&free)
             .filter(|(_, free)| **free)
@@ -488,7 +488,7 @@ impl Lane {
             }
             txn.end_command(kept);
         }
-        let running: Vec<(EffectPlace, Option<EffectRow>)> = txn
+        let running: Vec<(EffectRowKey, Option<EffectRow>)> = txn
             .written_effects()
             .map(|(place, row)| {
                 let running = matches!(row.effect.state, State::Running { .. });
@@ -514,7 +514,7 @@ impl Lane {
     fn places<'a>(
         &self,
         batch: impl Iterator<Item = &'a QueuedJob>,
-    ) -> Result<Vec<EffectPlace>, PgFailure> {
+    ) -> Result<Vec<EffectRowKey>, PgFailure> {
         let link = self.link()?;
         let mut places = Vec::new();
         for queued in batch {
@@ -531,7 +531,7 @@ impl Lane {
     fn epochs<'a>(
         &self,
         batch: impl Iterator<Item = &'a QueuedJob>,
-    ) -> Result<(Vec<EpochPlace>, Option<EpochPlace>), PgFailure> {
+    ) -> Result<(Vec<EpochRowKey>, Option<EpochRowKey>), PgFailure> {
         let link = self.link()?;
         let (mut claimed, mut ended) = (Vec::new(), None);
         for queued in batch {
@@ -554,7 +554,7 @@ impl Lane {
     }
 
     /// The lock of each command, if it is known beforehand.
-    fn locks(&self, batch: &[QueuedJob]) -> Result<Vec<Option<LockPlace>>, PgFailure> {
+    fn locks(&self, batch: &[QueuedJob]) -> Result<Vec<Option<LockRowKey>>, PgFailure> {
         let link = self.link()?;
         let lock_of = |name: &Name, lock: Option<LockKey>| -> Result<_, PgFailure> {
             let id = self.shared.namespaces.find(link, &name.namespace)?;
@@ -584,10 +584,10 @@ impl Lane {
         &self,
         link: &Link,
         batch: &[QueuedJob],
-        wanted: &[Option<LockPlace>],
+        wanted: &[Option<LockRowKey>],
     ) -> Result<Vec<bool>, PgFailure> {
         let mask = self.shared.hints();
-        let hint = |place: &LockPlace| (place.1.0 & mask) as i64;
+        let hint = |place: &LockRowKey| (place.1.0 & mask) as i64;
         let mut hints: Vec<i64> = wanted.iter().flatten().map(hint).collect();
         if hints.is_empty() {
             return Ok(vec![true; batch.len()]);
@@ -595,7 +595,7 @@ impl Lane {
         hints.sort_unstable();
         hints.dedup();
         let obtained = lock::hint(link, &hints)?;
-        let free = |queued: &QueuedJob, place: &Option<LockPlace>| match place {
+        let free = |queued: &QueuedJob, place: &Option<LockRowKey>| match place {
             Some(place) => queued.wait.put_off >= MAX_PUT_OFFS || obtained.contains(&hint(place)),
             None => true,
         };

@@ -55,8 +55,8 @@ impl LockTxn for PgTxn<'_> {
 
 impl PgTxn<'_> {
     /// Reads the locks that are not in the cache.
-    pub(crate) fn load_locks(&mut self, places: &[LockPlace]) -> Result<(), PgFailure> {
-        let mut missing: Vec<LockPlace> = places
+    pub(crate) fn load_locks(&mut self, places: &[LockRowKey]) -> Result<(), PgFailure> {
+        let mut missing: Vec<LockRowKey> = places
             .iter()
             .filter(|place| !self.loaded.locks.contains_key(*place))
             .copied()
@@ -70,7 +70,7 @@ impl PgTxn<'_> {
     }
 
     /// The lock as the commands so far have left it.
-    fn current_lock(&mut self, place: LockPlace) -> Result<Option<Lock>, PgFailure> {
+    fn current_lock(&mut self, place: LockRowKey) -> Result<Option<Lock>, PgFailure> {
         self.load_locks(&[place])?;
         let written = self.staged.locks.get(&place).or_else(|| self.written.locks.get(&place));
         Ok(written.copied().unwrap_or_else(|| self.loaded.locks.get(&place).copied().flatten()))
@@ -78,7 +78,7 @@ impl PgTxn<'_> {
 }
 
 /// A place in the table: the number of a namespace and a lock.
-pub(crate) type LockPlace = (i32, LockKey);
+pub(crate) type LockRowKey = (i32, LockKey);
 
 /// Tries the advisory locks of these keys for the length of the transaction. The answer omits those
 /// that another transaction has.
@@ -93,9 +93,9 @@ pub(crate) fn hint(link: &Link, keys: &[i64]) -> Result<Vec<i64>, PgFailure> {
 /// The held locks of these places; with `lock`, under their rows' locks.
 fn load(
     link: &Link,
-    places: &[LockPlace],
+    places: &[LockRowKey],
     lock: bool,
-) -> Result<HashMap<LockPlace, Lock>, PgFailure> {
+) -> Result<HashMap<LockRowKey, Lock>, PgFailure> {
     if places.is_empty() {
         return Ok(HashMap::new());
     }
@@ -168,7 +168,7 @@ pub(crate) fn put(link: &Link, taken: &[Taken]) -> Result<(), PgFailure> {
 }
 
 /// Releases locks, each if this attempt holds it.
-pub(crate) fn release(link: &Link, held: &[(LockPlace, AttemptId)]) -> Result<(), PgFailure> {
+pub(crate) fn release(link: &Link, held: &[(LockRowKey, AttemptId)]) -> Result<(), PgFailure> {
     if held.is_empty() {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{self, COLUMNS, EffectPlace, bytes};
+use crate::effect::{self, COLUMNS, EffectRowKey, bytes};
 use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
@@ -117,7 +117,7 @@ fn parts(link: &Link, which: &str, params: &[Param<'_>]) -> Result<Vec<Row>, PgF
 }
 
 /// Writes the parts' rows, in their order.
-pub(crate) fn put(link: &Link, parts: &[(EffectPlace, Part)]) -> Result<(), PgFailure> {
+pub(crate) fn put(link: &Link, parts: &[(EffectRowKey, Part)]) -> Result<(), PgFailure> {
     if parts.is_empty() {
         return Ok(());
     }

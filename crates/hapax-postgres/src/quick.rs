@@ -18,7 +18,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{EffectPlace, EffectRow, INLINE, bytes, safety};
+use crate::effect::{EffectRow, EffectRowKey, INLINE, bytes, safety};
 use crate::error::PgFailure;
 use crate::lane::Served;
 use crate::queue::QueuedJob;
@@ -50,14 +50,14 @@ pub(crate) struct Quick {
 /// A claim of a key that should be new.
 struct QuickClaim {
     queued: QueuedJob<Pending<Claim>>,
-    place: EffectPlace,
+    place: EffectRowKey,
     grant: FirstGrant,
 }
 
 /// A success of an effect that should still be running.
 struct QuickSettle {
     queued: QueuedJob<Pending<Settle>>,
-    place: EffectPlace,
+    place: EffectRowKey,
     /// The version that the stored row must still have.
     entry: u64,
     outcome: Outcome,
@@ -150,7 +150,7 @@ impl Quick {
     }
 
     /// Sends all commands in one statement. Returns the entries of those that took effect.
-    pub(crate) fn send(&self, link: &Link) -> Result<Vec<(EffectPlace, u64)>, PgFailure> {
+    pub(crate) fn send(&self, link: &Link) -> Result<Vec<(EffectRowKey, u64)>, PgFailure> {
         pass(Point::QuickSend).map_err(PgFailure::lost)?;
         let taken = self.write(link);
         pass(Point::QuickSent).map_err(PgFailure::lost)?;
@@ -163,7 +163,7 @@ impl Quick {
         }
     }
 
-    fn write(&self, link: &Link) -> Result<Vec<(EffectPlace, u64)>, PgFailure> {
+    fn write(&self, link: &Link) -> Result<Vec<(EffectRowKey, u64)>, PgFailure> {
         let rows = match (self.settles.as_slice(), self.claims.as_slice()) {
             ([one], []) if link.is_ours() && !one.has_asides() => self.settle_one(link, one),
             ([], [one]) if link.is_ours() && !one.has_asides() => self.claim_one(link, one),
@@ -283,10 +283,10 @@ impl Quick {
     pub(crate) fn conclude(
         &mut self,
         shared: &Shared,
-        taken: &[(EffectPlace, u64)],
+        taken: &[(EffectRowKey, u64)],
         served: &mut Served,
     ) {
-        let taken: HashMap<EffectPlace, u64> = taken.iter().copied().collect();
+        let taken: HashMap<EffectRowKey, u64> = taken.iter().copied().collect();
         for QuickSettle { mut queued, place, .. } in self.settles.drain(..) {
             if taken.contains_key(&place) {
                 shared.running().remove(&place);

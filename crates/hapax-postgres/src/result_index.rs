@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::effect::{self, EffectPlace, bytes, place};
+use crate::effect::{self, EffectRowKey, bytes, place};
 use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
@@ -190,7 +190,7 @@ impl PgTxn<'_> {
                 (&key, Type::BYTEA),
             ],
         )?;
-        let places: Vec<EffectPlace> = found.iter().map(place).collect::<Result<_, _>>()?;
+        let places: Vec<EffectRowKey> = found.iter().map(place).collect::<Result<_, _>>()?;
         effect::remove(self.link, &places)?;
         Ok(places.len())
     }
@@ -198,7 +198,7 @@ impl PgTxn<'_> {
 
 /// An index entry, which is written when all commands of the batch have been judged.
 pub(crate) struct NewIndexEntry {
-    pub(crate) place: EffectPlace,
+    pub(crate) place: EffectRowKey,
     pub(crate) entry: IndexEntry,
     pub(crate) bytes: u64,
     pub(crate) at: Timestamp,

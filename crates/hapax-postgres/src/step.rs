@@ -6,7 +6,7 @@ use hapax_store::{Step, StepTxn, StepView, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::effect::EffectPlace;
+use crate::effect::EffectRowKey;
 use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
@@ -36,7 +36,7 @@ impl StepTxn for PgTxn<'_> {
 /// The steps an attempt registered, in order.
 fn steps(
     link: &Link,
-    (namespace, key): EffectPlace,
+    (namespace, key): EffectRowKey,
     attempt: AttemptId,
 ) -> Result<Vec<Step>, PgFailure> {
     let rows = link.query(
@@ -54,7 +54,7 @@ fn steps(
 /// Adds a step.
 fn push_step(
     link: &Link,
-    (namespace, key): EffectPlace,
+    (namespace, key): EffectRowKey,
     attempt: AttemptId,
     step: &Step,
 ) -> Result<(), PgFailure> {

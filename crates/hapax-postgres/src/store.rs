@@ -13,7 +13,7 @@ use tokio_postgres::types::Type;
 use crate::clock::ServerClock;
 use crate::connect::{Address, Link};
 use crate::doctor;
-use crate::effect::{EffectPlace, EffectRow};
+use crate::effect::{EffectRow, EffectRowKey};
 use crate::error::PgFailure;
 use crate::lane::{Lane, LaneKind};
 use crate::migrate;
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) slow: Queue,
     /// Whether most of the recent claims found a row.
     pub(crate) claims_find: AtomicBool,
-    running: Mutex<HashMap<EffectPlace, EffectRow>>,
+    running: Mutex<HashMap<EffectRowKey, EffectRow>>,
 }
 
 /// How many running effects are cached.
@@ -75,11 +75,11 @@ impl Shared {
 
     /// Running effects that this process was granted, as it last saw them. They may be out of date: a
     /// write that relies on one names its version.
-    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<EffectPlace, EffectRow>> {
+    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<EffectRowKey, EffectRow>> {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(crate) fn remember(&self, place: EffectPlace, row: EffectRow) {
+    pub(crate) fn remember(&self, place: EffectRowKey, row: EffectRow) {
         let mut running = self.running();
         // Effects that were settled elsewhere, in a caller's transaction or by an operator, are never
         // removed: the cache is cleared when it is full.

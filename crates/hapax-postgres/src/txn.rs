@@ -2,8 +2,8 @@
 //!
 //! A row is cached when a command first reads it. Writes of commands are kept beside the cache and
 //! sent when all commands have been judged. So a batch costs as many round trips as there are kinds
-//! of rows, and a command that fails leaves nothing behind. What each noun reads and writes is in
-//! that noun's file.
+//! of rows, and a command that fails leaves nothing behind. The reads and writes of each noun are
+//! in that noun's file.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,12 +14,12 @@ use hapax_core::time::Now;
 use hapax_store::{StoreError, Txn, View};
 
 use crate::connect::Link;
-use crate::effect::{self, EffectPlace, EffectRow, Write};
-use crate::epoch::EpochPlace;
+use crate::effect::{self, EffectRow, EffectRowKey, Write};
+use crate::epoch::EpochRowKey;
 use crate::error::PgFailure;
 use crate::journal;
 use crate::lease;
-use crate::lock::{self, LockPlace, Taken};
+use crate::lock::{self, LockRowKey, Taken};
 use crate::namespace::Namespaces;
 use crate::outbox;
 use crate::part;
@@ -42,7 +42,7 @@ pub(crate) struct PgTxn<'a> {
     pub(crate) link: &'a Link,
     pub(crate) namespaces: &'a Namespaces,
     /// The epochs that were read, and may be held.
-    pub(crate) epochs: HashMap<EpochPlace, u64>,
+    pub(crate) epochs: HashMap<EpochRowKey, u64>,
     /// The versions of ontologies that were read, and are held.
     pub(crate) ontologies: HashMap<(i32, String), Option<String>>,
     pub(crate) now: Now,
@@ -60,9 +60,9 @@ pub(crate) struct PgTxn<'a> {
 /// The rows that were read, each when a command first asked for it.
 #[derive(Default)]
 pub(crate) struct Loaded {
-    pub(crate) effects: HashMap<EffectPlace, Option<EffectRow>>,
+    pub(crate) effects: HashMap<EffectRowKey, Option<EffectRow>>,
     pub(crate) leases: HashMap<LeaseId, Option<Lease>>,
-    pub(crate) locks: HashMap<LockPlace, Option<Lock>>,
+    pub(crate) locks: HashMap<LockRowKey, Option<Lock>>,
     pub(crate) pulse: Option<Pulse>,
 }
 
@@ -91,8 +91,8 @@ impl<'a> PgTxn<'a> {
     /// Reads what a batch will surely need: locks, then effects, each in order.
     pub(crate) fn preload(
         &mut self,
-        locks: &[LockPlace],
-        effects: &[EffectPlace],
+        locks: &[LockRowKey],
+        effects: &[EffectRowKey],
         numbers: usize,
     ) -> Result<(), PgFailure> {
         self.load_locks(locks)?;
@@ -106,7 +106,7 @@ impl<'a> PgTxn<'a> {
     /// Reads what a look at claims will surely need, in one round trip.
     pub(crate) fn preview(
         &mut self,
-        effects: &[EffectPlace],
+        effects: &[EffectRowKey],
         lease: Option<LeaseId>,
     ) -> Result<(), PgFailure> {
         let Some(id) = lease else { return self.load_effects(effects) };
@@ -130,7 +130,7 @@ impl<'a> PgTxn<'a> {
     }
 
     /// The effects that commands have written, with their versions.
-    pub(crate) fn written_effects(&self) -> impl Iterator<Item = (&EffectPlace, &EffectRow)> {
+    pub(crate) fn written_effects(&self) -> impl Iterator<Item = (&EffectRowKey, &EffectRow)> {
         self.written.effects.iter()
     }
 
@@ -153,7 +153,7 @@ impl<'a> PgTxn<'a> {
         }
         lock::put(self.link, &taken)?;
         lock::release(self.link, &released)?;
-        let over = |place: &EffectPlace| {
+        let over = |place: &EffectRowKey| {
             self.loaded.effects.get(place).and_then(Option::as_ref).map_or(0, |row| row.entry)
         };
         let effects: Vec<_> = written

@@ -8,21 +8,21 @@ use hapax_core::outbox::Record;
 use hapax_core::part::Part;
 use hapax_core::route::SinkName;
 
-use crate::effect::{EffectPlace, EffectRow};
+use crate::effect::{EffectRow, EffectRowKey};
 use crate::journal::Note;
-use crate::lock::LockPlace;
+use crate::lock::LockRowKey;
 use crate::result_index::NewIndexEntry;
 
 /// The writes of commands, until they are sent.
 #[derive(Default)]
 pub(crate) struct Writes {
-    pub(crate) effects: BTreeMap<EffectPlace, EffectRow>,
+    pub(crate) effects: BTreeMap<EffectRowKey, EffectRow>,
     pub(crate) leases: BTreeMap<LeaseId, Lease>,
-    pub(crate) locks: BTreeMap<LockPlace, Option<Lock>>,
+    pub(crate) locks: BTreeMap<LockRowKey, Option<Lock>>,
     pub(crate) notes: Vec<Note>,
     pub(crate) records: Vec<NewRecord>,
     pub(crate) index_entries: Vec<NewIndexEntry>,
-    pub(crate) parts: BTreeMap<EffectPlace, Part>,
+    pub(crate) parts: BTreeMap<EffectRowKey, Part>,
     pub(crate) pulse: Option<Pulse>,
 }
 

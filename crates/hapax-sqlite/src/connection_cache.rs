@@ -7,7 +7,7 @@
 //! transaction. A commit of another connection changes `data_version`; then the cached rows are
 //! dropped. The journal entry that was the newest is the anchor. If the file has another entry in
 //! its place, or none, the file was replaced by an older copy; then the whole cache is dropped.
-//! What the connection writes itself, it writes through [`TxnCache`], which keeps the two equal.
+//! The connection's own writes go through [`TxnCache`], which keeps the two equal.
 //!
 //! No promise rests on this. The database refuses a second row of one key even if the cache is wrong
 //! (`effect_new` in `migrations/0009_rules.sql`).

@@ -1,6 +1,6 @@
 //! A transaction on a connection, ours or a caller's: its clock, its cache and its commands.
 //!
-//! What each noun reads and writes in it is in that noun's file.
+//! The reads and writes of each noun are in that noun's file.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The outbox at the seam: the records that are written with a settle.
 //!
-//! A record is written once and never changed. What becomes of it at each sink is a
+//! A record is written once and never changed. Its state at each sink is a
 //! [delivery](crate::delivery).
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What the doctor looks for in a ledger, and its findings.
+//! The doctor's examination of a ledger, and its findings.
 
 use hapax_core::effect::StateName;
 use hapax_core::journal::{Entry, EntryKind};

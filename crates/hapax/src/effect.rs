@@ -386,7 +386,7 @@ impl EffectBuilder {
         }
     }
 
-    /// What the claim asks for.
+    /// The content of the claim.
     pub(crate) fn ask(&self, attempt: AttemptId, lease: LeaseId) -> Ask {
         Ask {
             fingerprint: self.fingerprint,

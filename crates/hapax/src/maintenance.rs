@@ -9,7 +9,7 @@ use crate::doctor::{Doctor, DoctorFinding, examine};
 use crate::engine::{Hapax, blocking};
 use crate::error::Error;
 
-/// What an operator needs to keep a ledger healthy. Made by [`Hapax::maintenance`].
+/// The calls that keep a ledger healthy. Made by [`Hapax::maintenance`].
 ///
 /// ```
 /// use hapax::{Failure, Hapax, Key};

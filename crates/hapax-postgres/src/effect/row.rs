@@ -25,7 +25,7 @@ pub(crate) struct EffectRow {
 }
 
 /// A place in the table: the number of a namespace and a key.
-pub(crate) type EffectPlace = (i32, Key);
+pub(crate) type EffectRowKey = (i32, Key);
 
 /// The columns of a row, which are read by their names.
 macro_rules! columns {
@@ -63,7 +63,7 @@ pub(crate) fn bytes<const N: usize>(
     bytes.map_err(|_| StoreError::Corrupt(format!("column {column} is not {N} bytes long")).into())
 }
 
-pub(crate) fn read(row: &Row) -> Result<(EffectPlace, EffectRow), PgFailure> {
+pub(crate) fn read(row: &Row) -> Result<(EffectRowKey, EffectRow), PgFailure> {
     let number = |column: &str| row.try_get::<_, Option<i64>>(column);
     let instant = number("at_ms")?.map(|ms| LeaseInstant { era: ERA, ms: ms as u64 });
     let reason = || -> Result<String, PgFailure> {
@@ -132,7 +132,7 @@ fn outcome(row: &Row, key: Key) -> Result<Outcome, PgFailure> {
 }
 
 /// A place, from the columns of its name.
-pub(crate) fn place(row: &Row) -> Result<EffectPlace, PgFailure> {
+pub(crate) fn place(row: &Row) -> Result<EffectRowKey, PgFailure> {
     Ok((row.try_get("namespace")?, Key::from_bytes(bytes(row, "key")?)))
 }
 

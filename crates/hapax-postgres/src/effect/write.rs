@@ -6,7 +6,7 @@ use hapax_core::effect::{Effect, Safety, State};
 use hapax_core::outcome::Outcome;
 use tokio_postgres::types::Type;
 
-use super::row::{EffectPlace, EffectRow};
+use super::row::{EffectRow, EffectRowKey};
 use crate::connect::Link;
 use crate::error::PgFailure;
 
@@ -15,7 +15,7 @@ pub(crate) const INLINE: usize = 64 * 1024;
 
 /// A row to write over version `over`; 0 means that there was no row.
 pub(crate) struct Write {
-    pub(crate) place: EffectPlace,
+    pub(crate) place: EffectRowKey,
     pub(crate) over: u64,
     pub(crate) row: EffectRow,
 }

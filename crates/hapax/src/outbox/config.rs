@@ -1,4 +1,4 @@
-//! What an outbox delivers to: sinks, routes and datasets, as a program configures them.
+//! The configuration of an outbox: its sinks, routes and datasets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

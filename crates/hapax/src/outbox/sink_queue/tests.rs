@@ -1,3 +1,5 @@
+//! Cases of the queue that need an exact order of steps.
+
 use std::ops::Range;
 
 use hapax_core::delivery::{DeliveryRefusal, OnExhausted, Retryability, Sent};
