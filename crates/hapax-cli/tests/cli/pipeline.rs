@@ -274,7 +274,8 @@ fn at(step: &str, then: &str) -> String {
 /// Whether the process that wrote its id to this file is alive.
 fn is_alive(file: &Path) -> bool {
     let id = std::fs::read_to_string(file).unwrap_or_default();
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.trim())).unwrap_or_default();
+    let Ok(id) = id.trim().parse::<u32>() else { return false };
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|state| !state.is_empty() && !state.starts_with(" Z"))
 }
 
