@@ -79,7 +79,8 @@ fn run(script: &str, directory: &Path, database: &str) -> String {
         true => Command::new("bash"),
         false => bash_in_a_network(),
     };
-    command.args(["-c", "exec 2>&1; source ./block.sh; wait"]);
+    let all = "exec timeout 100 bash -c 'exec 2>&1; source ./block.sh; wait'";
+    command.args(["-c", all]);
     command.current_dir(directory).stdin(Stdio::null());
     command.env("PATH", format!("{}:{path}", hapax.display())).env("HOME", directory);
     command.env("XDG_DATA_HOME", directory.join("data")).env("DATABASE_URL", database);
