@@ -124,7 +124,7 @@ impl SinkQueue {
         self.intakes.values_mut().for_each(|intake| intake.cursor = Cursor::default());
     }
 
-    /// What to fetch next: a page of each namespace that has room.
+    /// The next requests: a page of each namespace that has room.
     pub(super) fn fetch_requests(&self) -> Vec<FetchRequest> {
         let roomy = self.intakes.iter().filter(|(_, one)| one.deliveries < PER_NAMESPACE / 2);
         let request = |(namespace, intake): (&Namespace, &Intake)| FetchRequest {

@@ -174,6 +174,19 @@ async fn a_ledger_has_one_dispatcher_at_a_time() {
     dispatcher(&hapax, &shelf, Policy::default()).await.stop().await.expect("stopped");
 }
 
+/// A dispatcher that ended with its runtime is no reason to refuse another.
+#[test]
+fn a_dispatcher_that_ended_with_its_runtime_is_replaced() {
+    let (hapax, shelf) = (Hapax::builder().in_memory(), Shelf::default());
+    for _ in 0..2 {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let dispatcher = runtime.block_on(dispatcher(&hapax, &shelf, Policy::default()));
+        // Shuts the runtime down, and with it the dispatcher's task, which was not asked to stop.
+        drop(runtime);
+        drop(dispatcher);
+    }
+}
+
 /// Proves O-4, O-6: a failed delivery stops its own ordering key until it is redriven; then all follow.
 #[tokio::test]
 async fn a_poisoned_event_parks_its_own_key() {

@@ -30,7 +30,7 @@ pub(super) struct Fetch {
     pub(super) pending: Step<Result<Fetched, StoreError>>,
 }
 
-/// What a fetch read. A sink is named by its position; `wall` is the store's clock at the read.
+/// The result of a fetch. A sink is named by its position; `wall` is the store's clock at the read.
 pub(super) struct Fetched {
     pages: Vec<(usize, FetchRequest, Page)>,
     refills: Vec<(usize, OrderingKeyHash, Vec<QueuedDelivery>)>,

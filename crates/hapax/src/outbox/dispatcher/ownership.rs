@@ -45,7 +45,7 @@ pub(super) struct Share {
     sinks: Vec<SinkLook>,
 }
 
-/// What a look found of one sink.
+/// One sink, as a look found it.
 struct SinkLook {
     nth: usize,
     changes: u64,

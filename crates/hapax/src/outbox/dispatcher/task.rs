@@ -45,6 +45,13 @@ pub(super) struct Task {
     failed: u64,
 }
 
+impl Drop for Task {
+    /// Lets another dispatcher start, also when this task panicked or its runtime was shut down.
+    fn drop(&mut self) {
+        self.inner.dispatches.store(false, Ordering::Release);
+    }
+}
+
 impl Task {
     pub(super) fn new(
         inner: Arc<Inner>,
@@ -112,7 +119,6 @@ impl Task {
         if let Some(lease) = self.ownership.lease {
             let _ = call(&*inner.store, command::Retire { lease }).await;
         }
-        inner.dispatches.store(false, Ordering::Release);
     }
 
     /// Begins each step that can begin now.
