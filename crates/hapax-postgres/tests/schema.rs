@@ -51,7 +51,7 @@ fn the_script_makes_the_same_schema() {
 #[test]
 fn both_stores_have_the_same_migrations() {
     let names = |directory: &str| {
-        let files = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory).read_dir();
+        let files = Path::new(directory).read_dir();
         let names = files.expect("a directory").map(|file| file.expect("a file").file_name());
         let mut names: Vec<_> = names.collect();
         names.sort();
