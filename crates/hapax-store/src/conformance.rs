@@ -105,6 +105,7 @@ macro_rules! conformance {
             a_reset_begins_a_new_generation
             a_reset_is_refused_while_running
             a_decision_about_a_state_that_was_not_shown_changes_nothing
+            a_decision_about_a_state_that_was_guessed_changes_nothing
             two_grants_of_one_attempt_differ_by_their_fences
             only_settled_records_are_swept
             nothing_is_swept_while_the_clock_is_doubted
@@ -128,6 +129,7 @@ macro_rules! conformance {
             a_key_counts_in_its_epoch_and_in_no_other
             effects_that_are_open_when_their_epoch_ends_are_voided
             an_epoch_only_grows
+            a_claim_of_the_key_of_a_transition_is_overtaken
             a_step_of_an_epoch_has_a_limit
             every_field_survives_storage
             events_are_recorded_with_the_settle

@@ -273,7 +273,9 @@ mod tests {
     use super::*;
     use hapax_core::key::Key;
 
+    use crate::command::Advance;
     use crate::lease::LeaseTxn;
+    use crate::limits::Limits;
     use crate::lock::LockTxn;
 
     /// Proves K-16 for this store: the writes of a failed command are undone, in reverse order.
@@ -300,5 +302,27 @@ mod tests {
         write(&mut tables, second).unwrap();
         assert_eq!(tables.locks.values().copied().collect::<Vec<_>>(), [lock(first)]);
         assert_eq!((tables.leases.len(), tables.notice), (1, 1));
+    }
+
+    /// Proves K-16: a namespace that is full of domains takes no other one, and those that it has go
+    /// on.
+    #[test]
+    fn domains_have_a_limit() {
+        let mut tables = Tables::default();
+        let domain = |n| Domain::new(&format!("d{n}")).unwrap();
+        let here = Namespace::default();
+        let full = (0..Limits::DOMAINS).map(|n| ((here.clone(), domain(n)), 1));
+        tables.epochs.extend(full);
+        let mut advance = |namespace: &Namespace, domain: Domain, seen: u64| {
+            let mut txn = MemoryTxn { now: Now::default(), tables: &mut tables, undo: Vec::new() };
+            let (namespace, to, text) = (namespace.clone(), seen + 1, String::from("why"));
+            let (actor, reason) = (text.clone(), text);
+            crate::epoch::advance(&mut txn, &Advance { namespace, domain, seen, to, actor, reason })
+        };
+        let refused = advance(&here, domain(Limits::DOMAINS), 0);
+        assert!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
+        assert!(advance(&here, domain(0), 1).unwrap().moved);
+        let elsewhere = Namespace::new("elsewhere").unwrap();
+        assert!(advance(&elsewhere, domain(0), 0).unwrap().moved);
     }
 }

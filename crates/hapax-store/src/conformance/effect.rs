@@ -237,13 +237,14 @@ cases! {
         assert!(matches!(numbered(2, "third"), Ok(Settled::Repeated)));
         assert!(matches!(numbered(2, "other"), Err(StoreError::Invalid(_))));
         assert!(matches!(numbered(4, "fifth"), Err(StoreError::Invalid(_))));
+        assert!(matches!(numbered(3, "fourth"), Ok(Settled::Recorded)));
         // Claimants name their attempts; another namespace has steps of its own.
         let other = Namespace::new("other").expect("a plain name");
         b.claim_in(&other, 1, ask(1));
         let theirs = Name { namespace: other, ..name(1) };
         assert_eq!(b.view(move |view| view.steps(&theirs, attempt(1))), []);
         let too_many = (0..=Limits::STEPS).map(|_| register(b, 1, "more")).filter(Result::is_err).count();
-        assert_eq!(too_many, 4);
+        assert_eq!(too_many, 5);
     }
 
     /// Proves K-11 and P-16.
@@ -293,6 +294,23 @@ cases! {
             assert!(matches!(decide(indeterminate, reset), Judged::Fenced(_)));
         }
         assert_eq!(b.state(1), Some(StateName::Succeeded));
+    }
+
+    /// Proves K-20: the command itself found the holder dead, and a person who expected that was
+    /// not shown it yet.
+    a_decision_about_a_state_that_was_guessed_changes_nothing: |b| {
+        b.open_lease(OTHER);
+        b.granted(1, Ask { lease: OTHER, ..ask(1) });
+        b.pass(30_000, &[b.lease]);
+        assert_eq!(b.state(1), Some(StateName::Running), "what a person is shown");
+        let reset = || {
+            let seen = Seen { attempt: attempt(1), state: StateName::Indeterminate };
+            let (name, actor, note) = (name(1), "ann".into(), "it must be dead".into());
+            b.judged(command::Reset { name, seen, actor, note })
+        };
+        assert!(matches!(reset(), Judged::Fenced(_)));
+        assert_eq!(b.state(1), Some(StateName::Indeterminate));
+        assert!(matches!(reset(), Judged::Decided(_)), "now it is shown");
     }
 
     /// Proves K-20: the overtaken holder's settle writes nothing, the current holder's is recorded.

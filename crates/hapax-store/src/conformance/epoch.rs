@@ -108,6 +108,37 @@ cases! {
         assert_eq!(recorded, [(EntryKind::Granted, None, None), settled]);
     }
 
+    /// Proves C-4: a caller who claimed the key of a transition does not stop it, and writes nothing
+    /// afterwards.
+    a_claim_of_the_key_of_a_transition_is_overtaken: |b| {
+        let key = |to| Name { key: domain().transition(to), ..name(0) };
+        let claim = |to, n| {
+            match b.run(command::Claim { name: key(to), ask: ask(n) }) {
+                Ok(Verdict::Granted(grant)) => grant.fence,
+                other => panic!("not granted: {other:?}"),
+            }
+        };
+        let generation = |to| {
+            let found = b.view(move |view| Ok(view.effects(&[key(to)])?.remove(0)));
+            found.map(|effect| effect.generation)
+        };
+        let settle = |n, fence, report| {
+            let (name, fence, attachments) = (key(3), Some(fence), Attachments::default());
+            b.run(command::Settle { name, attempt: attempt(n), fence, report, attachments })
+        };
+        let first = claim(3, 1);
+        assert!(matches!(settle(1, first, Report::Failed("no".into())), Ok(Settled::Recorded)));
+        let seen = Seen { attempt: attempt(1), state: StateName::Failed };
+        let (name, actor, note) = (key(3), "ann".into(), "again".into());
+        let judged = b.judged(command::Reset { name, seen, actor, note });
+        assert!(matches!(judged, Judged::Decided(_)), "{judged:?}");
+        let second = claim(3, 2);
+        assert_eq!(generation(3), Some(2));
+        assert!(advance(b, 0, 3).moved);
+        assert_eq!(generation(3), Some(3), "a generation of its own");
+        assert!(fenced(&settle(2, second, ok()).expect("an answer")));
+    }
+
     /// Proves C-4: a typing mistake does not use up all epochs.
     a_step_of_an_epoch_has_a_limit: |b| {
         let refusal = |to| match try_advance(b, 0, to) {
