@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hapax::remote::LeaseId;
 use hapax::{Error, Failure, Hapax, How, Judged, Key, Namespace, Safety, Seen, StateName};
 use hapax_testkit::Postgres;
 use rusqlite::Connection;
@@ -105,17 +106,33 @@ pub fn restores(times: u64, report: &mut Report) {
 
 /// Lets an overtaken holder settle while the next attempt is at work. The holder does not know it was
 /// overtaken: its process has cached the old row.
-pub fn overtaken(times: u64, report: &mut Report) {
+pub fn overtaken(server: Option<&Postgres>, times: u64, report: &mut Report) {
     for n in 0..times {
         let directory = room();
+        let database = server.map(|server| {
+            let name = format!("overtaken{n}");
+            (server, server.database(&name), name)
+        });
+        let file = directory.path().join("hapax.db");
+        let place = database.as_ref().map_or(file.clone(), |(_, url, _)| url.into());
+        let kill_lease = |id: LeaseId| match &database {
+            Some((server, _, name)) => {
+                let hex = id.to_string().replace("lease_", "");
+                let dead =
+                    format!("UPDATE hapax.lease SET dead = true WHERE encode(id, 'hex') = '{hex}'");
+                server.sql(name, &dead);
+            }
+            None => kill_lease_in_file(&file, id),
+        };
         blocking(async {
-            let file = directory.path().join("hapax.db");
             let long = || Hapax::builder().background(false).lease(Duration::from_secs(60));
             let long = || long().signing_key(directory.path().join("signing-key"));
             let engines = [
-                long().open(&file).await.expect("a ledger"),
-                long().open(&file).await.expect("a ledger"),
+                long().open(&place).await.expect("a ledger"),
+                long().open(&place).await.expect("a ledger"),
             ];
+            // The namespace is known, so that the claim and the settle are written without reading.
+            run(&engines[0], key(1_000_000 + n), &Arc::default()).await.expect("done");
             let [first, second] = engines.clone().map(|hapax| {
                 let (started, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
                 let (begun, may) = (started.clone(), go.clone());
@@ -133,7 +150,7 @@ pub fn overtaken(times: u64, report: &mut Report) {
             let overtaken = tokio::spawn(first.0);
             first.1.notified().await;
             let lease = engines[0].maintenance().leases().await.expect("leases").remove(0).id;
-            kill_lease(&file, &lease.to_string());
+            kill_lease(lease);
             let at_work = tokio::spawn(second.0);
             second.1.notified().await;
             first.2.notify_one();
@@ -178,7 +195,7 @@ pub fn unseen_resets(times: u64, report: &mut Report) {
             work.abort();
             std::mem::drop(holder);
             let _ = work.await;
-            kill_lease(&file, &lease.to_string());
+            kill_lease_in_file(&file, lease);
             let seen = Seen { attempt: shown.attempt, state: StateName::Running };
             let judged =
                 person.effects().reset(key(n), seen, "ann", "impatient").await.expect("an answer");
@@ -191,9 +208,9 @@ pub fn unseen_resets(times: u64, report: &mut Report) {
 }
 
 /// Ends a lease in the file, as its holder's death does.
-fn kill_lease(file: &Path, lease: &str) {
+fn kill_lease_in_file(file: &Path, id: LeaseId) {
     let db = Connection::open(file).expect("the file");
-    let hex = lease.trim_start_matches("lease_").to_uppercase();
+    let hex = id.to_string().trim_start_matches("lease_").to_uppercase();
     db.execute("UPDATE lease SET dead = 1 WHERE hex(id) = ?1", [hex]).expect("SQL");
 }
 

@@ -39,7 +39,8 @@ fn concerns(point: Point, postgres: bool) -> bool {
 }
 
 /// Runs each point with each action, `times` times, at one pass after the other. Fails if one never
-/// fires.
+/// fires. The search for a planted bug ends when it is caught: a worker that hangs takes its whole
+/// deadline.
 pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, report: &mut Report) {
     let points = Point::ALL.iter().copied().filter(|point| concerns(*point, postgres.is_some()));
     let points: Vec<Point> = points.collect();
@@ -71,6 +72,9 @@ pub fn failpoints(postgres: Option<&Postgres>, times: u64, bug: Option<&str>, re
             for _ in 0..AT_ONCE {
                 scope.spawn(|| {
                     while let Some((time, fault)) = some.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if bug.is_some() && tried.has_violations() {
+                            break;
+                        }
                         tried.one(shared(), database.is_none(), *time, *fault, bug);
                     }
                 });
@@ -110,6 +114,10 @@ struct Fired {
 }
 
 impl Results {
+    fn has_violations(&self) -> bool {
+        !self.found.lock().expect("no panic").violations.is_empty()
+    }
+
     /// One run, at the next pass that a worker is known to reach.
     fn one(
         &self,

@@ -106,8 +106,10 @@ experiments! {
     Failovers = "failovers",
     /// Older copies of a file, restored while it is in use.
     Restores = "restores",
-    /// Holders that settle without knowing that they were overtaken.
-    Overtaken = "overtaken",
+    /// Holders that settle without knowing that they were overtaken, on SQLite.
+    OvertakenFile = "overtaken-file",
+    /// Holders that settle without knowing that they were overtaken, on PostgreSQL.
+    OvertakenPostgres = "overtaken-postgres",
     /// Resets of effects that were shown as running.
     UnseenResets = "unseen-resets",
     /// Reloads that turn durability settings off.
@@ -172,7 +174,12 @@ impl Experiment {
             Self::Servers => "PostgreSQL killed or stopped under load",
             Self::Failovers => "Failover: Patroni, synchronous, primary killed under load",
             Self::Restores => "An older copy restored over a file that two processes use",
-            Self::Overtaken => "A settle of a holder that was overtaken without knowing, SQLite",
+            Self::OvertakenFile => {
+                "A settle of a holder that was overtaken without knowing, SQLite"
+            }
+            Self::OvertakenPostgres => {
+                "A settle of a holder that was overtaken without knowing, PostgreSQL"
+            }
             Self::UnseenResets => "A reset of what was shown as running",
             Self::Reloads => "synchronous_commit turned off by a reload",
             Self::Orphans => "A commit that waits for a standby and outlives its caller",
@@ -222,7 +229,7 @@ impl Experiment {
             Self::Servers => (2, 40, 2),
             Self::Failovers => (0, 10, 0),
             Self::Restores => (2, 50, 2),
-            Self::Overtaken => (2, 50, 2),
+            Self::OvertakenFile | Self::OvertakenPostgres => (2, 50, 2),
             Self::UnseenResets => (2, 50, 2),
             Self::Reloads => (1, 10, 1),
             Self::Orphans => (0, 3, 1),
@@ -320,7 +327,8 @@ impl Experiment {
             Self::Servers => network::server_kills(times, found),
             Self::Failovers => network::failovers(times, found),
             Self::Restores => constructed::restores(times, found),
-            Self::Overtaken => constructed::overtaken(times, found),
+            Self::OvertakenFile => constructed::overtaken(None, times, found),
+            Self::OvertakenPostgres => constructed::overtaken(Some(&server()), times, found),
             Self::UnseenResets => constructed::unseen_resets(times, found),
             Self::Reloads => constructed::reloads(times, found),
             Self::Orphans => constructed::orphans(times, found),
@@ -357,7 +365,7 @@ pub fn catches(bug: Bug) -> &'static [Experiment] {
         | Bug::AmbiguousIsFailure
         | Bug::RememberBeforeSettle
         | Bug::ResetUnawaited => &[Experiment::Simulation],
-        Bug::StaleRows => &[Experiment::Overtaken],
+        Bug::StaleRows => &[Experiment::OvertakenFile],
         Bug::ColonJoin | Bug::RootUnchecked => &[Experiment::Fuzzing],
         Bug::KeysUnguarded | Bug::AnchorUnchecked => &[Experiment::Restores],
         Bug::UnseenReset => &[Experiment::UnseenResets],
@@ -367,7 +375,7 @@ pub fn catches(bug: Bug) -> &'static [Experiment] {
         Bug::PanicEscapes => &[Experiment::FailpointsFile, Experiment::FailpointsPostgres],
         Bug::IdCursor => &[Experiment::SealingPostgres],
         Bug::SyncNormal => &[Experiment::PowerFile],
-        Bug::QuickUnconditional => &[Experiment::StopsPostgres],
+        Bug::QuickUnconditional => &[Experiment::OvertakenPostgres],
         Bug::LostCommitIsDone => &[Experiment::CommitCuts],
         Bug::PassedOver | Bug::MarkedBeforeSent => &[Experiment::OutboxPostgres],
     }

@@ -81,7 +81,10 @@ quick! {
     /// Proves K-19: one key, one row, whatever a process has cached.
     a_file_may_be_restored_while_it_is_used: Restores,
     /// Proves K-5: a cached row does not count if another process has written the row.
-    a_holder_may_be_overtaken_without_knowing: Overtaken,
+    a_holder_may_be_overtaken_without_knowing: OvertakenFile,
+    /// Proves K-5: a settle that is written without reading the row does not count if another process
+    /// has written the row.
+    a_holder_on_postgres_may_be_overtaken_without_knowing: OvertakenPostgres,
     /// Proves K-21: a state that the reset itself brought about was not seen.
     a_reset_of_what_was_shown_as_running_is_refused: UnseenResets,
     a_reload_may_turn_durability_off: Reloads,
@@ -112,7 +115,7 @@ fn planted_bugs_are_caught() {
                 | Experiment::Simulation
                 | Experiment::Crowd
                 | Experiment::Restores
-                | Experiment::Overtaken
+                | Experiment::OvertakenFile
                 | Experiment::UnseenResets
                 | Experiment::StoppedRuns
                 | Experiment::AttemptsGrantedTwice
