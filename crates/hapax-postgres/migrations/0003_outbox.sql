@@ -138,7 +138,7 @@ CREATE TABLE hapax.send_batch (
     PRIMARY KEY (lease, id)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Tracks are hashes and do not compress. Sequences of numbers do, and fastest with lz4, which not
+-- Hashes of ordering keys do not compress. Sequences of numbers do, and fastest with lz4, which not
 -- every build of PostgreSQL has.
 ALTER TABLE hapax.send_batch ALTER COLUMN ordering_hashes SET STORAGE EXTERNAL;
 DO $$

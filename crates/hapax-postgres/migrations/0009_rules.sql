@@ -81,12 +81,12 @@ CREATE TRIGGER is_whole BEFORE INSERT OR UPDATE ON hapax.effect FOR EACH ROW
 
 -- A lock is never taken from an attempt that keeps it. Checked when the transaction ends: a takeover
 -- writes the lock before it expires the attempt that held it. A caller's transaction that found the lock
--- free, because the other claim was not committed yet, is told to try again.
+-- free, because the other claim was not committed yet, gets an error and has to claim again.
 CREATE FUNCTION hapax.lock_is_one() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT 1 FROM hapax.effect e WHERE e.namespace = OLD.namespace AND e.key = OLD.holder
                AND e.attempt = OLD.attempt AND e.state NOT IN (1, 2, 6)) THEN
-        RAISE EXCEPTION 'the lock was taken by somebody else meanwhile'
+        RAISE EXCEPTION 'another attempt took the lock meanwhile'
             USING ERRCODE = 'serialization_failure', HINT = 'Roll back and claim again.';
     END IF;
     RETURN NULL;
@@ -151,7 +151,7 @@ BEGIN
         CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true);
 END $$;
 
--- The bytes that a text such as `sha256:…` stands for. PL/pgSQL, here and in `note` and `track_of`:
+-- The bytes that a text such as `sha256:…` stands for. PL/pgSQL, here and in `note` and `ordering_hash`:
 -- PostgreSQL parses and plans an SQL function anew at each call, unless it can inline it.
 CREATE FUNCTION hapax.bytes_of(text text, prefix text, size int) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE AS $$
@@ -451,7 +451,8 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    -- A hint for batches that can postpone a claim; the rows decide.
+    -- Shows a batch that another transaction claims this lock, so that it can postpone its own claim. The
+    -- rows decide.
     PERFORM pg_try_advisory_xact_lock(lock);
     LOOP
         e := hapax.load(space, this_key, now);
@@ -1023,14 +1024,14 @@ BEGIN
         USING unnest(l_place, l_sink, l_seq, l_tried, l_state) AS l (place, sink, seq, tried, state)
         WHERE d.ctid = l.place AND d.sink = l.sink AND d.seq = l.seq AND d.due IS NOT NULL
         RETURNING d.sink, d.seq, l.tried, l.state
-    ), told AS (
+    ), recorded AS (
         INSERT INTO hapax.dispatched (sink, at, span, seqs, tried, duplicates)
         SELECT d.sink, now, int8range(min(d.seq), max(d.seq), '[]'), array_agg(d.seq),
             array_agg(d.tried), coalesce(array_agg(d.seq) FILTER (WHERE d.state = 1), '{}')
         FROM done d GROUP BY d.sink
         RETURNING cardinality(seqs) AS count
     )
-    SELECT coalesce(sum(t.count), 0) INTO found FROM told t;
+    SELECT coalesce(sum(r.count), 0) INTO found FROM recorded r;
     PERFORM set_config('hapax.landing', 'off', true);
     RETURN found;
 END $$;

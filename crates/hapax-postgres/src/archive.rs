@@ -1,5 +1,5 @@
-//! Old months: a journal partition leaves only sealed and exported, an outbox partition only
-//! delivered and exported.
+//! Archiving of old months. A journal partition is detached once it is sealed and exported, an outbox
+//! partition once it is delivered and exported.
 
 use hapax_core::journal::Entry;
 use hapax_core::outbox::OutboxId;
@@ -11,7 +11,7 @@ use crate::connect::{Link, Param};
 use crate::error::PgFailure;
 use crate::journal;
 use crate::outbox::record;
-use crate::store::{PgStore, tried};
+use crate::store::{PgStore, with_retries};
 use crate::txn::{Access, PgTxn};
 
 /// How many entries or records are read at a time.
@@ -42,7 +42,7 @@ impl PgStore {
         history: History,
         month: &str,
     ) -> Result<Vec<String>, StoreError> {
-        tried(|| {
+        with_retries(|| {
             let rows = self.connect()?.query(
                 "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
                  WHERE i.inhparent = ('hapax.' || $1)::regclass
@@ -106,7 +106,7 @@ impl PgStore {
     /// Detaches a partition after its entries were exported to a file of this digest. Needs the
     /// schema's owner. Blocks.
     pub fn detach(&self, partition: &str, digest: [u8; 32]) -> Result<(), StoreError> {
-        tried(|| {
+        with_retries(|| {
             let link = self.connect()?;
             link.run("BEGIN; SET LOCAL lock_timeout = '5s'")?;
             link.execute(
@@ -135,8 +135,8 @@ impl PgStore {
     ) -> Result<u64, StoreError> {
         let link = self.connect().map_err(PgFailure::into_store_error)?;
         let chunk = |after: OutboxId| -> Result<Vec<RecordStatus>, PgFailure> {
-            let now = self.shared.clock.reckon(&link)?;
-            let txn = PgTxn::new(&link, &self.shared.namespaces, now, Access::Look);
+            let now = self.shared.clock.estimate(&link)?;
+            let txn = PgTxn::new(&link, &self.shared.namespaces, now, Access::ReadOnly);
             let sql = format!(
                 "SELECT {} FROM hapax.{partition} e WHERE e.outbox_id > encode($1, 'hex')::uuid
                  ORDER BY e.outbox_id LIMIT $2",
@@ -144,7 +144,7 @@ impl PgStore {
             );
             let after: [Param<'_>; 2] =
                 [(&&after.as_bytes()[..], Type::BYTEA), (&(CHUNK as i64), Type::INT8)];
-            link.query(&sql, &after)?.iter().map(|row| txn.found(row)).collect()
+            link.query(&sql, &after)?.iter().map(|row| txn.record_status(row)).collect()
         };
         all_delivered(&link, partition).map_err(PgFailure::into_store_error)?;
         let (mut count, mut after) = (0, OutboxId::from_bytes([0; 16]));
@@ -167,7 +167,7 @@ impl PgStore {
         exported: u64,
         digest: [u8; 32],
     ) -> Result<(), StoreError> {
-        tried(|| {
+        with_retries(|| {
             let link = self.connect()?;
             link.run(&format!(
                 "BEGIN; SET LOCAL lock_timeout = '5s';

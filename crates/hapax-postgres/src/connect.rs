@@ -20,10 +20,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::error::{PgFailure, described};
 
 /// How long the server has to answer a connection attempt.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the server has to answer anything else.
-const CALL: Duration = Duration::from_secs(20);
+/// How long the server has to answer any other call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the database is and how to speak to it.
 #[derive(Clone)]
@@ -42,20 +42,20 @@ impl Address {
             .map_err(|error| StoreError::Invalid(format!("the database URL: {error}")))?;
         config
             .target_session_attrs(TargetSessionAttrs::ReadWrite)
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .keepalives_idle(Duration::from_secs(10))
             .tcp_user_timeout(Duration::from_secs(10));
         if config.get_application_name().is_none() {
             config.application_name("hapax");
         }
-        let near = config.get_hosts().iter().all(|host| match host {
+        let is_local = config.get_hosts().iter().all(|host| match host {
             Host::Tcp(name) => matches!(name.as_str(), "localhost" | "127.0.0.1" | "::1"),
             Host::Unix(_) => true,
         });
         let tls = match sslmode.as_deref() {
             Some("disable") => false,
             Some("require" | "verify-ca" | "verify-full") => true,
-            None | Some("allow" | "prefer") => !near,
+            None | Some("allow" | "prefer") => !is_local,
             Some(other) => {
                 return Err(StoreError::Invalid(format!("the database URL: sslmode={other}?")));
             }
@@ -82,13 +82,13 @@ impl Address {
         };
         // A session setting survives a reload of the configuration, which may turn synchronous_commit
         // off.
-        let known = "SELECT current_setting('hapax.session', true) IS NOT DISTINCT FROM $1,
+        let is_direct = "SELECT current_setting('hapax.session', true) IS NOT DISTINCT FROM $1,
              CASE WHEN current_setting('hapax.session', true) IS NOT DISTINCT FROM $1 AND $2
              THEN set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                  WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false) END";
         let durable = !planted(Bug::CommitFollowsReload);
         let params = [(&word as &(dyn ToSql + Sync), Type::TEXT), (&durable, Type::BOOL)];
-        let row = client.query_typed_one(known, &params).await?;
+        let row = client.query_typed_one(is_direct, &params).await?;
         Ok((client, row.try_get(0)?))
     }
 
@@ -111,7 +111,7 @@ impl Address {
 /// A connection for the caller's own transactions, driven by the caller's runtime.
 pub async fn client(url: &str) -> Result<Client, StoreError> {
     let address = Address::parse(url)?;
-    match tokio::time::timeout(CONNECT * 2, address.connect_with(&address.config)).await {
+    match tokio::time::timeout(CONNECT_TIMEOUT * 2, address.connect_with(&address.config)).await {
         Ok(client) => client.map_err(|error| StoreError::Unavailable(described(&error))),
         Err(_) => Err(StoreError::Unavailable("the server does not answer".into())),
     }
@@ -131,8 +131,8 @@ fn take_tls_options(url: &str) -> Result<(String, Option<String>, Option<String>
             _ => kept.push(option),
         }
     }
-    let mark = if kept.is_empty() { "" } else { "?" };
-    Ok((format!("{base}{mark}{}", kept.join("&")), sslmode, root))
+    let separator = if kept.is_empty() { "" } else { "?" };
+    Ok((format!("{base}{separator}{}", kept.join("&")), sslmode, root))
 }
 
 fn connector(root: Option<&str>) -> Result<MakeRustlsConnect, StoreError> {
@@ -175,8 +175,8 @@ pub(crate) struct Link {
 /// A parameter and its type, which saves the round trip that asks the server for it.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// A statement that runs often, and its parameters.
-pub(crate) type FrequentQuery<'a> = (&'static str, &'a [Param<'a>]);
+/// A statement to prepare once per connection, and its parameters.
+pub(crate) type PreparedQuery<'a> = (&'static str, &'a [Param<'a>]);
 
 impl Link {
     pub(crate) fn connect(address: &Address) -> Result<Self, PgFailure> {
@@ -185,7 +185,7 @@ impl Link {
             .build()
             .map_err(|error| PgFailure::Lost(format!("no runtime: {error}")))?;
         let (client, direct) = runtime.block_on(async {
-            match tokio::time::timeout(CONNECT * 2, address.connect()).await {
+            match tokio::time::timeout(CONNECT_TIMEOUT * 2, address.connect()).await {
                 Ok(Ok(connected)) => Ok(connected),
                 Ok(Err(error)) if error.code().is_some_and(|code| &code.code()[..2] == "28") => {
                     Err(PgFailure::Refused(StoreError::Unavailable(described(&error))))
@@ -202,8 +202,8 @@ impl Link {
         self.direct
     }
 
-    /// Makes the settings of `hapax.quick` once, in a session that is ours, instead of at each call.
-    pub(crate) fn hurry(&self) -> Result<(), PgFailure> {
+    /// Gives a session of ours the planner settings of `hapax.quick` once, instead of at each call.
+    pub(crate) fn set_quick_settings(&self) -> Result<(), PgFailure> {
         match self.direct {
             true => self.run(
                 "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
@@ -219,20 +219,20 @@ impl Link {
         self.client.is_closed()
     }
 
-    /// Drives a future to its end on this connection, for at most [`CALL`].
+    /// Drives a future to its end on this connection, for at most [`CALL_TIMEOUT`].
     pub(crate) fn wait<T>(
         &self,
         future: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, PgFailure> {
         self.runtime.block_on(async {
-            match tokio::time::timeout(CALL, future).await {
+            match tokio::time::timeout(CALL_TIMEOUT, future).await {
                 Ok(result) => Ok(result?),
                 Err(_) => Err(PgFailure::Lost("the server does not answer".into())),
             }
         })
     }
 
-    /// Statements without parameters or results.
+    /// Runs statements without parameters or results.
     pub(crate) fn run(&self, sql: &str) -> Result<(), PgFailure> {
         self.wait(self.client.batch_execute(sql))
     }
@@ -249,22 +249,22 @@ impl Link {
     }
 
     /// Runs a statement that is prepared once, if the session is ours.
-    pub(crate) fn often(&self, ask: FrequentQuery<'_>) -> Result<Vec<Row>, PgFailure> {
-        self.wait(self.ask(ask))
+    pub(crate) fn query_prepared(&self, query: PreparedQuery<'_>) -> Result<Vec<Row>, PgFailure> {
+        self.wait(self.run_prepared(query))
     }
 
-    /// Runs two of them in one round trip.
-    pub(crate) fn both(
+    /// Runs two prepared statements in one round trip.
+    pub(crate) fn query_both(
         &self,
-        a: FrequentQuery<'_>,
-        b: FrequentQuery<'_>,
+        a: PreparedQuery<'_>,
+        b: PreparedQuery<'_>,
     ) -> Result<(Vec<Row>, Vec<Row>), PgFailure> {
-        self.wait(async { tokio::try_join!(self.ask(a), self.ask(b)) })
+        self.wait(async { tokio::try_join!(self.run_prepared(a), self.run_prepared(b)) })
     }
 
-    async fn ask(
+    async fn run_prepared(
         &self,
-        (sql, params): FrequentQuery<'_>,
+        (sql, params): PreparedQuery<'_>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         if !self.direct {
             return self.client.query_typed(sql, params).await;

@@ -13,32 +13,32 @@ use crate::txn::PgTxn;
 impl DatasetView for PgTxn<'_> {
     fn registry(&mut self, datasets: &BTreeSet<&str>) -> Result<Registry, StoreError> {
         let registry = self.try_registry(datasets);
-        self.noting(registry)
+        self.keep_failure(registry)
     }
 
     fn datasets(&mut self) -> Result<BTreeMap<String, Dataset>, StoreError> {
         let datasets = self.try_datasets();
-        self.noting(datasets)
+        self.keep_failure(datasets)
     }
 }
 
 impl DatasetTxn for PgTxn<'_> {
     fn put_guards(&mut self, guards: Guards) -> Result<(), StoreError> {
         let put = self.try_put_guards(guards);
-        self.noting(put)
+        self.keep_failure(put)
     }
 
     fn put_dataset(&mut self, name: &str, dataset: Option<&Dataset>) -> Result<bool, StoreError> {
         let put = self.try_put_dataset(name, dataset);
-        self.noting(put)
+        self.keep_failure(put)
     }
 }
 
 impl PgTxn<'_> {
     fn try_registry(&self, datasets: &BTreeSet<&str>) -> Result<Registry, PgFailure> {
         let names: Vec<&str> = datasets.iter().copied().collect();
-        let rows = self.link.often((REGISTRY, &[(&names, Type::TEXT_ARRAY)]))?;
-        let rows = rows.iter().map(|row| declared!(row)).collect::<Result<_, PgFailure>>()?;
+        let rows = self.link.query_prepared((REGISTRY, &[(&names, Type::TEXT_ARRAY)]))?;
+        let rows = rows.iter().map(|row| registry_row!(row)).collect::<Result<_, PgFailure>>()?;
         Ok(registry_of(rows)?)
     }
 
@@ -79,13 +79,13 @@ pub(crate) const REGISTRY: &str = "
       FROM hapax.guard g LEFT JOIN hapax.dataset d ON d.name = ANY ($1)";
 
 /// One row of [`REGISTRY`].
-pub(crate) struct Declared {
+pub(crate) struct RegistryRow {
     pub(crate) guards: Guards,
     pub(crate) dataset: Option<(String, String)>,
 }
 
-/// Reads a row of either driver.
-macro_rules! declared {
+/// Reads a row of [`REGISTRY`] with tokio-postgres or with sqlx.
+macro_rules! registry_row {
     ($row:expr) => {{
         let row = $row;
         let guards = hapax_core::guard::Guards {
@@ -95,15 +95,15 @@ macro_rules! declared {
         };
         let name: Option<String> = row.try_get(3)?;
         let text: Option<String> = row.try_get(4)?;
-        Ok($crate::dataset::Declared { guards, dataset: name.zip(text) })
+        Ok($crate::dataset::RegistryRow { guards, dataset: name.zip(text) })
     }};
 }
-pub(crate) use declared;
+pub(crate) use registry_row;
 
 /// The registry that these rows describe.
-pub(crate) fn registry_of(rows: Vec<Declared>) -> Result<Registry, StoreError> {
+pub(crate) fn registry_of(rows: Vec<RegistryRow>) -> Result<Registry, StoreError> {
     let mut registry = Registry::default();
-    for Declared { guards, dataset } in rows {
+    for RegistryRow { guards, dataset } in rows {
         registry.guards = guards;
         if let Some((name, text)) = dataset {
             registry.datasets.insert(name, read(&text)?);

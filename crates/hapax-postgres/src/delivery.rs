@@ -18,7 +18,7 @@ use tokio_postgres::types::Type;
 
 use crate::effect::bytes;
 use crate::error::PgFailure;
-use crate::outbox::{Id, judged};
+use crate::outbox::{RecordId, record_to_deliver};
 use crate::txn::PgTxn;
 
 mod results;
@@ -32,7 +32,7 @@ impl DeliveryView for PgTxn<'_> {
         requests: &[FetchRequest],
     ) -> Result<Vec<Page>, StoreError> {
         let page = self.try_fetch(buckets, requests);
-        self.noting(page)
+        self.keep_failure(page)
     }
 
     fn fetch_key(
@@ -43,7 +43,7 @@ impl DeliveryView for PgTxn<'_> {
         limit: usize,
     ) -> Result<Vec<QueuedDelivery>, StoreError> {
         let deliveries = self.try_fetch_key(sink, ordering_hash, after, limit);
-        self.noting(deliveries)
+        self.keep_failure(deliveries)
     }
 
     fn parked(
@@ -52,25 +52,25 @@ impl DeliveryView for PgTxn<'_> {
         buckets: &Buckets,
     ) -> Result<Vec<OrderingKeyHash>, StoreError> {
         let parked = self.try_parked(sink, buckets);
-        self.noting(parked)
+        self.keep_failure(parked)
     }
 
     fn outbox_stats(&mut self) -> Result<Vec<SinkStats>, StoreError> {
         let stats = self.try_stats();
-        self.noting(stats)
+        self.keep_failure(stats)
     }
 }
 
 impl DeliveryTxn for PgTxn<'_> {
     fn dispatchers(&mut self) -> Result<Vec<(LeaseId, Buckets)>, StoreError> {
         let dispatchers = self.try_dispatchers();
-        self.noting(dispatchers)
+        self.keep_failure(dispatchers)
     }
 
     fn is_dispatcher(&mut self, lease: LeaseId) -> Result<bool, StoreError> {
         let sql = "SELECT 1 FROM hapax.dispatcher WHERE lease = $1 FOR SHARE";
-        let rows = self.link.often((sql, &[(&&lease.as_bytes()[..], Type::BYTEA)]));
-        self.noting(rows).map(|rows| !rows.is_empty())
+        let rows = self.link.query_prepared((sql, &[(&&lease.as_bytes()[..], Type::BYTEA)]));
+        self.keep_failure(rows).map(|rows| !rows.is_empty())
     }
 
     fn put_dispatcher(&mut self, lease: LeaseId, buckets: &Buckets) -> Result<(), StoreError> {
@@ -79,17 +79,17 @@ impl DeliveryTxn for PgTxn<'_> {
              ON CONFLICT (lease) DO UPDATE SET buckets = $2",
             &[(&&lease.as_bytes()[..], Type::BYTEA), (&&buckets.to_bytes()[..], Type::BYTEA)],
         );
-        self.noting(put).map(|_| ())
+        self.keep_failure(put).map(|_| ())
     }
 
     fn drop_dispatcher(&mut self, lease: LeaseId) -> Result<(), StoreError> {
         let dropped = self.try_drop_dispatcher(lease);
-        self.noting(dropped)
+        self.keep_failure(dropped)
     }
 
     fn put_batch(&mut self, lease: LeaseId, batch: &SendBatch) -> Result<(), StoreError> {
         let written = self.try_put_batch(lease, batch);
-        self.noting(written)
+        self.keep_failure(written)
     }
 
     fn put_results(
@@ -100,12 +100,12 @@ impl DeliveryTxn for PgTxn<'_> {
         now: Now,
     ) -> Result<(), StoreError> {
         let results = self.try_put_results(lease, results, ended, now);
-        self.noting(results)
+        self.keep_failure(results)
     }
 
     fn redrive(&mut self, redrive: &Redrive, now: Now) -> Result<usize, StoreError> {
         let redriven = self.try_redrive(redrive, now);
-        self.noting(redriven)
+        self.keep_failure(redriven)
     }
 }
 
@@ -117,7 +117,7 @@ impl PgTxn<'_> {
     ) -> Result<Vec<Page>, PgFailure> {
         // All older transactions have ended, for this reader and for every later one.
         let oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
-        let rows = self.link.often((oldest, &[]))?;
+        let rows = self.link.query_prepared((oldest, &[]))?;
         let oldest = rows.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0))? as u64;
         requests.iter().map(|request| self.fetch_page(buckets, request, oldest)).collect()
     }
@@ -132,7 +132,7 @@ impl PgTxn<'_> {
         let (Some(sink), Some(namespace)) = (self.sink_id(&request.sink)?, namespace) else {
             return Ok(Page { cursor: request.cursor, ..Page::default() });
         };
-        let rows = self.link.often((
+        let rows = self.link.query_prepared((
             "SELECT d.seq, d.outbox_id, d.xid, d.ordering_hash, d.tried, d.due, d.error IS NOT NULL, d.ctid
              FROM hapax.delivery d
              WHERE d.sink = $1 AND d.namespace = $2 AND d.due IS NOT NULL
@@ -175,22 +175,22 @@ impl PgTxn<'_> {
         // Mostly the deliveries cover a contiguous range of records, and reading a range costs a
         // fraction of one lookup for each record.
         let rows = match last - first < 2 * seqs.len() as i64 {
-            true => self.link.often((
+            true => self.link.query_prepared((
                 concat!(
                     "SELECT ",
-                    judged!(),
+                    record_to_deliver!(),
                     " FROM hapax.outbox_record e WHERE e.seq BETWEEN $1 AND $2"
                 ),
                 &[(first, Type::INT8), (last, Type::INT8)],
             ))?,
             false => {
-                let ids: Vec<Id> =
+                let ids: Vec<RecordId> =
                     deliveries.iter().map(|row| row.try_get(1)).collect::<Result<_, _>>()?;
                 let ids: Vec<&[u8]> = ids.iter().map(|id| &id.0.as_bytes()[..]).collect();
-                self.link.often((
+                self.link.query_prepared((
                     concat!(
                         "SELECT ",
-                        judged!(),
+                        record_to_deliver!(),
                         " FROM unnest($1, $2) AS d (id, seq) JOIN hapax.outbox_record e
                              ON e.outbox_id = encode(d.id, 'hex')::uuid AND e.seq = d.seq"
                     ),
@@ -199,7 +199,7 @@ impl PgTxn<'_> {
             }
         };
         let which = |row: &Row| Ok::<_, PgFailure>((row.try_get::<_, i64>(0)?, row.try_get(1)?));
-        let mut records: HashMap<(i64, Id), &Row> = HashMap::with_capacity(rows.len());
+        let mut records: HashMap<(i64, RecordId), &Row> = HashMap::with_capacity(rows.len());
         for row in &rows {
             records.insert(which(row)?, row);
         }
@@ -239,10 +239,10 @@ impl PgTxn<'_> {
         limit: usize,
     ) -> Result<Vec<QueuedDelivery>, PgFailure> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
-        let rows = self.link.often((
+        let rows = self.link.query_prepared((
             concat!(
                 "SELECT ",
-                judged!(),
+                record_to_deliver!(),
                 ", d.xid, d.ordering_hash, d.tried, d.due, d.error IS NOT NULL, d.ctid FROM hapax.delivery d
                  JOIN hapax.outbox_record e ON e.outbox_id = d.outbox_id
                  WHERE d.ordering_hash = $1 AND d.seq > $2 AND d.sink = $3 AND d.due IS NOT NULL
@@ -266,7 +266,7 @@ impl PgTxn<'_> {
         let Some(sink) = self.sink_id(sink)? else { return Ok(Vec::new()) };
         let sql = "SELECT DISTINCT ordering_hash FROM hapax.delivery
             WHERE sink = $1 AND due IS NULL AND parks ORDER BY ordering_hash";
-        let rows = self.link.often((sql, &[(&sink, Type::INT2)]))?;
+        let rows = self.link.query_prepared((sql, &[(&sink, Type::INT2)]))?;
         let ordering_hashes =
             rows.iter().map(|row| Ok(OrderingKeyHash(row.try_get::<_, i64>(0)? as u64)));
         let ordering_hashes = ordering_hashes.collect::<Result<Vec<_>, PgFailure>>()?;
@@ -324,7 +324,7 @@ impl PgTxn<'_> {
         let ordering_hashes: Vec<i64> =
             batch.deliveries.iter().map(|queued| queued.ordering_hash.0 as i64).collect();
         let tried: Vec<i32> = batch.deliveries.iter().map(|queued| queued.tried as i32).collect();
-        self.link.often((
+        self.link.query_prepared((
             "INSERT INTO hapax.send_batch (lease, id, sink, seqs, ordering_hashes, tried)
              VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
             &[

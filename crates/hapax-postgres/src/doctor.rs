@@ -4,12 +4,12 @@ use hapax_store::StoreError;
 
 use crate::connect::Link;
 use crate::error::PgFailure;
-use crate::store::{PgStore, tried};
+use crate::store::{PgStore, with_retries};
 
-/// A problem of the database that needs attention.
+/// A problem of the database, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ailment {
-    /// Whether the operator must act, rather than look.
+pub struct DatabaseProblem {
+    /// Whether the operator must act. If not, it is enough to look.
     pub severe: bool,
     /// The problem.
     pub what: String,
@@ -23,15 +23,15 @@ const JUMP: i64 = 1 << 40;
 impl PgStore {
     /// Looks at the server's settings, the schema's indexes and partitions, bloat, old snapshots
     /// and replication. Blocks.
-    pub fn examine(&self) -> Result<Vec<Ailment>, StoreError> {
-        tried(|| examine(&self.connect()?))
+    pub fn examine(&self) -> Result<Vec<DatabaseProblem>, StoreError> {
+        with_retries(|| examine(&self.connect()?))
     }
 
     /// Call this once after the database was restored from a backup, before anything else. It ends
-    /// all leases, so that no process holds what was running, and lifts the fences above all that
-    /// were ever given. Returns how many effects were running. Blocks.
+    /// all leases, so that no process holds a running effect, and lifts the fences above every fence
+    /// that was ever given. Returns how many effects were running. Blocks.
     pub fn after_restore(&self) -> Result<u64, StoreError> {
-        tried(|| {
+        with_retries(|| {
             let link = self.connect()?;
             link.run("BEGIN; UPDATE hapax.lease SET dead = true")?;
             link.run(&format!(
@@ -43,15 +43,15 @@ impl PgStore {
     }
 }
 
-fn examine(link: &Link) -> Result<Vec<Ailment>, PgFailure> {
-    let mut found = Vec::new();
+fn examine(link: &Link) -> Result<Vec<DatabaseProblem>, PgFailure> {
+    let mut problems = Vec::new();
     for check in CHECKS {
         for row in link.query(check.sql, &[])? {
             let what: String = row.try_get(0)?;
-            found.push(Ailment { severe: check.severe, what, next: check.next.into() });
+            problems.push(DatabaseProblem { severe: check.severe, what, next: check.next.into() });
         }
     }
-    Ok(found)
+    Ok(problems)
 }
 
 /// The durability settings that are off. A session cannot turn them on.

@@ -19,30 +19,30 @@ use crate::txn::{Access, PgTxn};
 mod row;
 mod write;
 
-pub(crate) use row::{COLUMNS, EffectRow, EffectRowKey, bytes, place, read, state_name};
+pub(crate) use row::{COLUMNS, EffectRow, EffectRowKey, bytes, read, row_key, state_name};
 use row::{SELECT, SELECT_MANY};
-pub(crate) use write::{INLINE, INSERT_CLAIM, Write, put, safety};
+pub(crate) use write::{INSERT_CLAIM, MAX_INLINE, RowWrite, put, safety};
 
 impl EffectView for PgTxn<'_> {
     fn effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, StoreError> {
         let effects = self.try_effects(names);
-        self.noting(effects)
+        self.keep_failure(effects)
     }
 
     fn list(&mut self, filter: &Filter) -> Result<Vec<EffectRecord>, StoreError> {
         let found = self.try_list(filter);
-        self.noting(found)
+        self.keep_failure(found)
     }
 
     fn census(&mut self) -> Result<Vec<(StateName, u64)>, StoreError> {
-        self.noting(census(self.link))
+        self.keep_failure(census(self.link))
     }
 }
 
 impl EffectTxn for PgTxn<'_> {
     fn put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), StoreError> {
         let put = self.try_put_effect(name, effect);
-        self.noting(put)
+        self.keep_failure(put)
     }
 
     fn sweep(&mut self, now: Now, limit: usize) -> Result<usize, StoreError> {
@@ -51,53 +51,55 @@ impl EffectTxn for PgTxn<'_> {
             journal::make_partitions(self.link)?;
             Ok(swept)
         });
-        self.noting(swept)
+        self.keep_failure(swept)
     }
 
     fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError> {
         let overdue = self.try_overdue(at, limit);
-        self.noting(overdue)
+        self.keep_failure(overdue)
     }
 }
 
 impl PgTxn<'_> {
-    pub(crate) fn load_effects(&mut self, places: &[EffectRowKey]) -> Result<(), PgFailure> {
-        let mut missing: Vec<EffectRowKey> = places
+    pub(crate) fn load_effects(&mut self, row_keys: &[EffectRowKey]) -> Result<(), PgFailure> {
+        let mut missing: Vec<EffectRowKey> = row_keys
             .iter()
-            .filter(|place| !self.loaded.effects.contains_key(*place))
+            .filter(|row_key| !self.loaded.effects.contains_key(*row_key))
             .copied()
             .collect();
         missing.sort_unstable();
         missing.dedup();
         let mut rows = match self.access {
-            Access::Look => load(self.link, &missing)?,
+            Access::ReadOnly => load(self.link, &missing)?,
             Access::Write | Access::WriteLeases => load_locked(self.link, &missing)?,
         };
-        let found = missing.into_iter().map(|place| (place, rows.remove(&place)));
+        let found = missing.into_iter().map(|row_key| (row_key, rows.remove(&row_key)));
         self.loaded.effects.extend(found);
         Ok(())
     }
 
     /// The row as the commands so far have left it.
-    pub(crate) fn row(&mut self, place: EffectRowKey) -> Result<Option<&EffectRow>, PgFailure> {
-        self.load_effects(&[place])?;
-        let written = self.staged.effects.get(&place).or_else(|| self.written.effects.get(&place));
-        Ok(written.or_else(|| self.loaded.effects.get(&place).and_then(Option::as_ref)))
+    pub(crate) fn row(&mut self, row_key: EffectRowKey) -> Result<Option<&EffectRow>, PgFailure> {
+        self.load_effects(&[row_key])?;
+        let written =
+            self.staged.effects.get(&row_key).or_else(|| self.written.effects.get(&row_key));
+        Ok(written.or_else(|| self.loaded.effects.get(&row_key).and_then(Option::as_ref)))
     }
 
-    /// The place of an effect, if its namespace has a number.
-    pub(crate) fn place(&self, name: &Name) -> Result<Option<EffectRowKey>, PgFailure> {
+    /// The row key of an effect, if its namespace has a number.
+    pub(crate) fn row_key(&self, name: &Name) -> Result<Option<EffectRowKey>, PgFailure> {
         Ok(self.namespaces.find(self.link, &name.namespace)?.map(|id| (id, name.key)))
     }
 
     fn try_effects(&mut self, names: &[Name]) -> Result<Vec<Option<Effect>>, PgFailure> {
-        let places: Vec<_> = names.iter().map(|name| self.place(name)).collect::<Result<_, _>>()?;
-        let known: Vec<EffectRowKey> = places.iter().flatten().copied().collect();
+        let row_keys: Vec<_> =
+            names.iter().map(|name| self.row_key(name)).collect::<Result<_, _>>()?;
+        let known: Vec<EffectRowKey> = row_keys.iter().flatten().copied().collect();
         self.load_effects(&known)?;
-        places
+        row_keys
             .into_iter()
-            .map(|place| match place {
-                Some(place) => Ok(self.row(place)?.map(|row| row.effect.clone())),
+            .map(|row_key| match row_key {
+                Some(row_key) => Ok(self.row(row_key)?.map(|row| row.effect.clone())),
                 None => Ok(None),
             })
             .collect()
@@ -121,9 +123,9 @@ impl PgTxn<'_> {
     }
 
     fn try_overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, PgFailure> {
-        let places = overdue(self.link, at, limit)?;
-        self.load_effects(&places)?;
-        places
+        let row_keys = overdue(self.link, at, limit)?;
+        self.load_effects(&row_keys)?;
+        row_keys
             .into_iter()
             .map(|(namespace, key)| {
                 Ok(Name { namespace: self.namespaces.name(self.link, namespace)?, key })
@@ -132,28 +134,28 @@ impl PgTxn<'_> {
     }
 
     fn try_put_effect(&mut self, name: &Name, effect: &Effect) -> Result<(), PgFailure> {
-        let place = (self.namespace(&name.namespace)?, name.key);
-        self.load_effects(&[place])?;
-        let note = self
+        let row_key = (self.namespace(&name.namespace)?, name.key);
+        self.load_effects(&[row_key])?;
+        let newest = self
             .staged
-            .notes
+            .entries
             .iter()
             .rev()
-            .find(|note| note.entry.key == name.key && note.entry.namespace == name.namespace);
-        let entry = note
-            .map(|note| note.entry.id)
+            .find(|new| new.entry.key == name.key && new.entry.namespace == name.namespace);
+        let entry = newest
+            .map(|new| new.entry.id)
             .ok_or_else(|| StoreError::Corrupt("a change without an entry".into()))?;
-        self.staged.effects.insert(place, EffectRow { entry, effect: effect.clone() });
+        self.staged.effects.insert(row_key, EffectRow { entry, effect: effect.clone() });
         Ok(())
     }
 }
 
-/// The existing rows of these places, locked in the order of the table's key.
-fn load_locked(link: &Link, places: &[EffectRowKey]) -> Result<Rows, PgFailure> {
-    if places.is_empty() {
+/// The existing rows of these effects, locked in the order of the table's key.
+fn load_locked(link: &Link, row_keys: &[EffectRowKey]) -> Result<Rows, PgFailure> {
+    if row_keys.is_empty() {
         return Ok(Rows::new());
     }
-    let (namespaces, keys) = split(places);
+    let (namespaces, keys) = split(row_keys);
     static LOCK: LazyLock<String> = LazyLock::new(|| {
         format!(
             "{SELECT} WHERE (e.namespace, e.key) IN (SELECT * FROM unnest($1::int[], $2::bytea[]))
@@ -161,40 +163,41 @@ fn load_locked(link: &Link, places: &[EffectRowKey]) -> Result<Rows, PgFailure> 
         )
     });
     let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
-    link.often((LOCK.as_str(), &params))?.iter().map(read).collect()
+    link.query_prepared((LOCK.as_str(), &params))?.iter().map(read).collect()
 }
 
-/// The existing rows of these places.
-fn load(link: &Link, places: &[EffectRowKey]) -> Result<Rows, PgFailure> {
-    if places.is_empty() {
+/// The existing rows of these effects.
+fn load(link: &Link, row_keys: &[EffectRowKey]) -> Result<Rows, PgFailure> {
+    if row_keys.is_empty() {
         return Ok(Rows::new());
     }
-    let (namespaces, keys) = split(places);
+    let (namespaces, keys) = split(row_keys);
     let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
-    link.often((LOOK, &params))?.iter().map(read).collect()
+    link.query_prepared((LOOK, &params))?.iter().map(read).collect()
 }
 
-/// The existing rows of these places, and a lease, in one round trip.
+/// The existing rows of these effects, and a lease, in one round trip.
 pub(crate) fn load_with(
     link: &Link,
-    places: &[EffectRowKey],
+    row_keys: &[EffectRowKey],
     lease: LeaseId,
 ) -> Result<(Rows, Option<Lease>), PgFailure> {
-    let (namespaces, keys) = split(places);
+    let (namespaces, keys) = split(row_keys);
     let params: [Param<'_>; 2] = [(&namespaces, Type::INT4_ARRAY), (&keys, Type::BYTEA_ARRAY)];
     let id = &lease.as_bytes()[..];
-    let (effects, leases) = link.both((LOOK, &params), (lease::FIND, &[(&id, Type::BYTEA)]))?;
+    let (effects, leases) =
+        link.query_both((LOOK, &params), (lease::FIND, &[(&id, Type::BYTEA)]))?;
     let rows = effects.iter().map(read).collect::<Result<_, _>>()?;
     Ok((rows, lease::first(&leases)?))
 }
 
 const LOOK: &str = "SELECT * FROM hapax.look($1, $2)";
 
-/// Rows by their places.
+/// Rows by their keys.
 pub(crate) type Rows = HashMap<EffectRowKey, EffectRow>;
 
-fn split(places: &[EffectRowKey]) -> (Vec<i32>, Vec<&[u8]>) {
-    places.iter().map(|(namespace, key)| (*namespace, &key.as_bytes()[..])).unzip()
+fn split(row_keys: &[EffectRowKey]) -> (Vec<i32>, Vec<&[u8]>) {
+    row_keys.iter().map(|(namespace, key)| (*namespace, &key.as_bytes()[..])).unzip()
 }
 
 /// The effects that match a filter, newest first.
@@ -235,14 +238,14 @@ fn census(link: &Link) -> Result<Vec<(StateName, u64)>, PgFailure> {
         .collect()
 }
 
-/// Removes expired effects with their steps, and bodies that nothing refers to any more.
+/// Removes expired effects, with all that belongs to them.
 fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect WHERE expires <= $1
          ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED",
         &[(&now.0, Type::INT8), (&(limit as i64), Type::INT8)],
     )?;
-    let expired: Vec<EffectRowKey> = rows.iter().map(place).collect::<Result<_, _>>()?;
+    let expired: Vec<EffectRowKey> = rows.iter().map(row_key).collect::<Result<_, _>>()?;
     if !expired.is_empty() {
         remove(link, &expired)?;
         let count = expired.len() as i64;
@@ -253,12 +256,12 @@ fn sweep(link: &Link, now: Timestamp, limit: usize) -> Result<usize, PgFailure> 
 
 /// Removes effects that are locked, with their steps, their index entries and their parts, and with
 /// their bodies if no other effect refers to them.
-pub(crate) fn remove(link: &Link, places: &[EffectRowKey]) -> Result<(), PgFailure> {
-    if places.is_empty() {
+pub(crate) fn remove(link: &Link, row_keys: &[EffectRowKey]) -> Result<(), PgFailure> {
+    if row_keys.is_empty() {
         return Ok(());
     }
-    let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
-    let keys: Vec<&[u8]> = places.iter().map(|(_, key)| &key.as_bytes()[..]).collect();
+    let namespaces: Vec<i32> = row_keys.iter().map(|(namespace, _)| *namespace).collect();
+    let keys: Vec<&[u8]> = row_keys.iter().map(|(_, key)| &key.as_bytes()[..]).collect();
     let removed = link.query(
         "WITH gone AS (
              DELETE FROM hapax.effect WHERE (namespace, key) IN
@@ -303,5 +306,5 @@ fn overdue(link: &Link, at: LeaseInstant, limit: usize) -> Result<Vec<EffectRowK
          ORDER BY namespace, key LIMIT $2 FOR UPDATE SKIP LOCKED",
         &[(&(at.ms as i64), Type::INT8), (&(limit as i64), Type::INT8)],
     )?;
-    rows.iter().map(place).collect()
+    rows.iter().map(row_key).collect()
 }

@@ -15,13 +15,13 @@ use crate::txn::PgTxn;
 impl EpochView for PgTxn<'_> {
     fn epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, StoreError> {
         let epoch = self.try_epoch(namespace, domain);
-        self.noting(epoch)
+        self.keep_failure(epoch)
     }
 
     fn epochs(&mut self, namespace: &Namespace) -> Result<Vec<Bound>, StoreError> {
         let found = self.namespaces.find(self.link, namespace);
-        match self.noting(found)? {
-            Some(id) => self.noting(all(self.link, id)),
+        match self.keep_failure(found)? {
+            Some(id) => self.keep_failure(all(self.link, id)),
             None => Ok(Vec::new()),
         }
     }
@@ -30,17 +30,17 @@ impl EpochView for PgTxn<'_> {
 impl EpochTxn for PgTxn<'_> {
     fn put_epoch(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<(), StoreError> {
         let id = self.namespace(namespace);
-        let id = self.noting(id)?;
-        self.noting(put(self.link, id, epoch))
+        let id = self.keep_failure(id)?;
+        self.keep_failure(put(self.link, id, epoch))
     }
 
     fn bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, StoreError> {
         let bound = self.try_bound(namespace, epoch);
-        self.noting(bound)
+        self.keep_failure(bound)
     }
 }
 
-/// A place in the table: the number of a namespace and a domain.
+/// The primary key of `hapax.epoch`: the number of a namespace, and a domain.
 pub(crate) type EpochRowKey = (i32, Domain);
 
 impl PgTxn<'_> {
@@ -49,7 +49,7 @@ impl PgTxn<'_> {
     pub(crate) fn preload_epochs(
         &mut self,
         mut claimed: Vec<EpochRowKey>,
-        over: Option<EpochRowKey>,
+        ended: Option<EpochRowKey>,
     ) -> Result<(), PgFailure> {
         claimed.sort_unstable();
         claimed.dedup();
@@ -57,30 +57,30 @@ impl PgTxn<'_> {
             let epochs = hold(self.link, &claimed)?;
             self.epochs.extend(claimed.into_iter().zip(epochs));
         }
-        if let Some(place) = over {
-            let epoch = take(self.link, &place)?;
-            self.epochs.insert(place, epoch);
+        if let Some(row_key) = ended {
+            let epoch = take(self.link, &row_key)?;
+            self.epochs.insert(row_key, epoch);
         }
         Ok(())
     }
 
     fn try_epoch(&mut self, namespace: &Namespace, domain: &Domain) -> Result<u64, PgFailure> {
         let Some(id) = self.namespaces.find(self.link, namespace)? else { return Ok(0) };
-        let place = (id, domain.clone());
-        if let Some(epoch) = self.epochs.get(&place) {
+        let row_key = (id, domain.clone());
+        if let Some(epoch) = self.epochs.get(&row_key) {
             return Ok(*epoch);
         }
-        let epoch = load(self.link, &place)?;
-        self.epochs.insert(place, epoch);
+        let epoch = load(self.link, &row_key)?;
+        self.epochs.insert(row_key, epoch);
         Ok(epoch)
     }
 
     fn try_bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, PgFailure> {
-        let places = bound(self.link, self.namespace(namespace)?, epoch)?;
-        self.load_effects(&places)?;
-        self.numbers.extend(journal::numbers(self.link, places.len() + 2)?);
+        let row_keys = bound(self.link, self.namespace(namespace)?, epoch)?;
+        self.load_effects(&row_keys)?;
+        self.entry_numbers.extend(journal::take_entry_numbers(self.link, row_keys.len() + 2)?);
         let name = |(_, key): EffectRowKey| Name { namespace: namespace.clone(), key };
-        Ok(places.into_iter().map(name).collect())
+        Ok(row_keys.into_iter().map(name).collect())
     }
 }
 
@@ -95,9 +95,9 @@ fn load(link: &Link, (namespace, domain): &EpochRowKey) -> Result<u64, PgFailure
 
 /// The epochs of these domains, in the order of the table's key. No transition ends one of them
 /// before this transaction ends.
-fn hold(link: &Link, places: &[EpochRowKey]) -> Result<Vec<u64>, PgFailure> {
-    let namespaces: Vec<i32> = places.iter().map(|(namespace, _)| *namespace).collect();
-    let domains: Vec<&str> = places.iter().map(|(_, domain)| domain.as_str()).collect();
+fn hold(link: &Link, row_keys: &[EpochRowKey]) -> Result<Vec<u64>, PgFailure> {
+    let namespaces: Vec<i32> = row_keys.iter().map(|(namespace, _)| *namespace).collect();
+    let domains: Vec<&str> = row_keys.iter().map(|(_, domain)| domain.as_str()).collect();
     let rows = link.query(
         "SELECT hapax.epoch_now(u.namespace, u.domain)
          FROM unnest($1::int[], $2::text[]) AS u (namespace, domain)",
@@ -107,8 +107,8 @@ fn hold(link: &Link, places: &[EpochRowKey]) -> Result<Vec<u64>, PgFailure> {
 }
 
 /// The epoch that a domain is about to leave. Waits for every transaction that holds it.
-fn take(link: &Link, place: &EpochRowKey) -> Result<u64, PgFailure> {
-    let params: [Param<'_>; 2] = [(&place.0, Type::INT4), (&place.1.as_str(), Type::TEXT)];
+fn take(link: &Link, row_key: &EpochRowKey) -> Result<u64, PgFailure> {
+    let params: [Param<'_>; 2] = [(&row_key.0, Type::INT4), (&row_key.1.as_str(), Type::TEXT)];
     link.query("SELECT pg_advisory_xact_lock(1751216248, hapax.epoch_lock($1, $2))", &params)?;
     link.execute(
         "INSERT INTO hapax.epoch (namespace, domain, epoch) SELECT $1, $2, 0
@@ -150,7 +150,7 @@ fn put(link: &Link, namespace: i32, epoch: &Bound) -> Result<(), PgFailure> {
     Ok(())
 }
 
-/// The places of the effects that the end of this epoch voids.
+/// The row keys of the effects that the end of this epoch voids.
 fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<EffectRowKey>, PgFailure> {
     let rows = link.query(
         "SELECT namespace, key FROM hapax.effect
@@ -161,5 +161,5 @@ fn bound(link: &Link, namespace: i32, epoch: &Bound) -> Result<Vec<EffectRowKey>
             (&(epoch.epoch as i64), Type::INT8),
         ],
     )?;
-    rows.iter().map(crate::effect::place).collect()
+    rows.iter().map(crate::effect::row_key).collect()
 }

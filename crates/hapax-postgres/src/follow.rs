@@ -8,17 +8,17 @@ use crate::error::PgFailure;
 use crate::outbox::record;
 use crate::txn::PgTxn;
 
-/// How far back an open transaction can have taken its number. A number that was taken earlier and
-/// is committed later is not followed.
-const BACK: u64 = 10_000;
-/// How many numbers are read at most.
-const PLACES: usize = 20_000;
+/// How far below the newest number a new cursor begins. If an open transaction took its number earlier and
+/// commits later, the cursor does not follow its records.
+const LOOKBACK: u64 = 10_000;
+/// How many numbers one call reads at most.
+const MAX_NUMBERS: usize = 20_000;
 
 impl PgTxn<'_> {
     /// The newest number, the oldest open transaction, and this transaction. Its id is higher than
     /// that of any transaction that has taken a number: those got their ids when they locked their
     /// effects.
-    fn state(&self) -> Result<(u64, u64, u64), PgFailure> {
+    fn outbox_state(&self) -> Result<(u64, u64, u64), PgFailure> {
         // The sequence first: a transaction that has taken a number by now has a lower id than
         // ours.
         let sql = "SELECT last_value - (NOT is_called)::int FROM hapax.outbox_seq";
@@ -33,17 +33,21 @@ impl PgTxn<'_> {
     }
 
     /// The visible numbers above `floor`.
-    fn places(&self, floor: u64) -> Result<Vec<u64>, PgFailure> {
+    fn visible_numbers(&self, floor: u64) -> Result<Vec<u64>, PgFailure> {
         let sql = "SELECT seq FROM hapax.outbox_record WHERE seq > $1 ORDER BY seq LIMIT $2";
-        let (floor, most) = (floor as i64, PLACES as i64);
-        let rows = self.link.often((sql, &[(&floor, Type::INT8), (&most, Type::INT8)]))?;
+        let (floor, most) = (floor as i64, MAX_NUMBERS as i64);
+        let rows = self.link.query_prepared((sql, &[(&floor, Type::INT8), (&most, Type::INT8)]))?;
         rows.iter().map(|row| Ok(row.try_get::<_, i64>(0)? as u64)).collect()
     }
 
     pub(crate) fn try_follow_cursor(&self) -> Result<FollowCursor, PgFailure> {
-        let (last, ..) = self.state()?;
-        let floor = last.saturating_sub(BACK);
-        Ok(FollowCursor { floor, horizon: None, seen: self.places(floor)?.into_iter().collect() })
+        let (last, ..) = self.outbox_state()?;
+        let floor = last.saturating_sub(LOOKBACK);
+        Ok(FollowCursor {
+            floor,
+            horizon: None,
+            seen: self.visible_numbers(floor)?.into_iter().collect(),
+        })
     }
 
     pub(crate) fn try_records_after(
@@ -51,12 +55,12 @@ impl PgTxn<'_> {
         mut cursor: FollowCursor,
         limit: usize,
     ) -> Result<(Vec<Record>, FollowCursor), PgFailure> {
-        let (last, oldest, this) = self.state()?;
-        let mut new = self.places(cursor.floor)?;
+        let (last, oldest, this) = self.outbox_state()?;
+        let mut new = self.visible_numbers(cursor.floor)?;
         // Records beyond the limit stay above the floor for the next call.
-        let looked = new.get(PLACES - 1).copied().unwrap_or(u64::MAX);
+        let last_read = new.get(MAX_NUMBERS - 1).copied().unwrap_or(u64::MAX);
         new.retain(|seq| !cursor.seen.contains(seq));
-        let most = new.get(limit).map_or(looked, |seq| seq - 1);
+        let most = new.get(limit).map_or(last_read, |seq| seq - 1);
         new.truncate(limit);
         let wanted: Vec<i64> = new.iter().map(|seq| *seq as i64).collect();
         let sql = concat!(
@@ -67,7 +71,7 @@ impl PgTxn<'_> {
         let records = match wanted.is_empty() {
             true => Vec::new(),
             false => {
-                let rows = self.link.often((sql, &[(&wanted, Type::INT8_ARRAY)]))?;
+                let rows = self.link.query_prepared((sql, &[(&wanted, Type::INT8_ARRAY)]))?;
                 rows.iter().map(|row| self.record(row)).collect::<Result<_, _>>()?
             }
         };

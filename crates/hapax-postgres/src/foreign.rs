@@ -1,4 +1,4 @@
-//! Takes part in a transaction that the caller owns, by the SQL functions that every language has.
+//! Claims and settles in a transaction that the caller owns, with the SQL functions of every language.
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Blocked, Grant, Safety, Settling, StateName, Verdict};
@@ -16,7 +16,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
-use crate::dataset::{REGISTRY, declared, registry_of};
+use crate::dataset::{REGISTRY, registry_of, registry_row};
 use crate::error::PgFailure;
 
 /// The statement that claims in the caller's transaction.
@@ -40,7 +40,7 @@ pub(crate) const EMIT: &str =
 
 /// Why an outcome could not be recorded.
 #[derive(Debug)]
-pub enum Unsettled {
+pub enum SettleError {
     /// Another attempt overtook this one, or its epoch is over. Nothing was written; roll back.
     Fenced,
     /// This attempt's settle was committed before. Nothing was written; roll back.
@@ -61,7 +61,7 @@ pub async fn claim_in(
     if ask.label.as_ref().is_some_and(|label| label.len() > Limits::LABEL) {
         return Err(StoreError::Invalid(format!("the label is longer than {}", Limits::LABEL)));
     }
-    let (safety, settling) = declared(ask.safety);
+    let (safety, settling) = safety_args(ask.safety);
     let lease = (ask.lease != NO_LEASE).then(|| ask.lease.to_string());
     let number = |n: Option<u64>| n.map(|n| n as i64);
     let row = tx
@@ -95,8 +95,8 @@ pub async fn claim_in(
     claim.verdict(ask)
 }
 
-/// A safety class as `hapax.claim` takes it.
-pub(crate) fn declared(safety: Safety) -> (&'static str, Option<i64>) {
+/// The arguments of `hapax.claim` for a safety class.
+pub(crate) fn safety_args(safety: Safety) -> (&'static str, Option<i64>) {
     match safety {
         Safety::Transactional => ("transactional", None),
         Safety::Reconcilable(Settling::TargetRefusesLate) => ("reconcilable", Some(0)),
@@ -202,7 +202,7 @@ pub async fn settle_in(
     (attempt, fence): (AttemptId, Fence),
     outcome: &Outcome,
     attachments: &Attachments,
-) -> Result<(), Unsettled> {
+) -> Result<(), SettleError> {
     let events = match attachments.events.is_empty() {
         true => Vec::new(),
         false => admitted_in(tx, &attachments.events).await?,
@@ -233,27 +233,27 @@ pub async fn settle_in(
             settled
         }
     };
-    settled.map(drop).map_err(unsettled)
+    settled.map(drop).map_err(settle_error)
 }
 
 /// The events as they are recorded, after the guards and by the current declarations.
 async fn admitted_in(
     tx: &impl GenericClient,
     events: &[Emission],
-) -> Result<Vec<Emission>, Unsettled> {
+) -> Result<Vec<Emission>, SettleError> {
     let names: Vec<&str> = dataset::of(events).into_iter().collect();
     let rows = tx.query_typed(REGISTRY, &[(&names, Type::TEXT_ARRAY)]).await;
-    let read = |row: &Row| declared!(row);
-    let rows = rows.and_then(|rows| rows.iter().map(read).collect()).map_err(unsettled)?;
-    let registry = registry_of(rows).map_err(Unsettled::Store)?;
-    dataset::admitted(&registry, events).map_err(Unsettled::Store)
+    let read = |row: &Row| registry_row!(row);
+    let rows = rows.and_then(|rows| rows.iter().map(read).collect()).map_err(settle_error)?;
+    let registry = registry_of(rows).map_err(SettleError::Store)?;
+    dataset::admitted(&registry, events).map_err(SettleError::Store)
 }
 
-fn unsettled(error: tokio_postgres::Error) -> Unsettled {
+fn settle_error(error: tokio_postgres::Error) -> SettleError {
     match error.code().map(SqlState::code) {
-        Some(FENCED | OUTDATED) => Unsettled::Fenced,
-        Some(ALREADY_RECORDED) => Unsettled::AlreadyRecorded,
-        _ => Unsettled::Store(PgFailure::from(error).into_store_error()),
+        Some(FENCED | OUTDATED) => SettleError::Fenced,
+        Some(ALREADY_RECORDED) => SettleError::AlreadyRecorded,
+        _ => SettleError::Store(PgFailure::from(error).into_store_error()),
     }
 }
 
@@ -263,7 +263,7 @@ async fn emit_in(
     name: &Name,
     attempt: AttemptId,
     Emission { ordinal, event }: &Emission,
-) -> Result<(), Unsettled> {
+) -> Result<(), SettleError> {
     let (order_key, ordered) = ordering(&event.order);
     let artifact = event.artifact.as_ref();
     tx.query_typed(
@@ -288,12 +288,12 @@ async fn emit_in(
     )
     .await
     .map_err(|error| {
-        refused(error.code().map(SqlState::code), event).unwrap_or_else(|| unsettled(error))
+        refused(error.code().map(SqlState::code), event).unwrap_or_else(|| settle_error(error))
     })?;
     Ok(())
 }
 
-/// An ordering as `hapax.emit` takes it.
+/// The arguments of `hapax.emit` for an ordering.
 pub(crate) fn ordering(order: &Order) -> (Option<&str>, bool) {
     match order {
         Order::Dataset => (None, true),
@@ -303,7 +303,7 @@ pub(crate) fn ordering(order: &Order) -> (Option<&str>, bool) {
 }
 
 /// The error for a refusal of `hapax.emit`.
-pub(crate) fn refused(code: Option<&str>, event: &Event) -> Option<Unsettled> {
+pub(crate) fn refused(code: Option<&str>, event: &Event) -> Option<SettleError> {
     let (name, dataset) = (event.name.clone(), event.dataset.clone());
     let error = match code? {
         "HX111" => StoreError::Unrouted { event: name, dataset },
@@ -314,7 +314,7 @@ pub(crate) fn refused(code: Option<&str>, event: &Event) -> Option<Unsettled> {
         }
         _ => return None,
     };
-    Some(Unsettled::Store(error))
+    Some(SettleError::Store(error))
 }
 
 /// The SQLSTATE of an attempt that was overtaken.

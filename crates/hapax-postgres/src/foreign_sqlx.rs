@@ -1,4 +1,4 @@
-//! Takes part in a transaction of sqlx.
+//! Claims and settles in a transaction of sqlx.
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Verdict};
@@ -10,10 +10,10 @@ use hapax_store::outbox::{Attachments, Emission};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
-use crate::dataset::{REGISTRY, declared, registry_of};
+use crate::dataset::{REGISTRY, registry_of, registry_row};
 use crate::foreign::{
     ALREADY_RECORDED, CLAIM, ClaimRow, EMIT, FENCED, LEASE_DEAD, NO_LEASE, OUTDATED, SETTLE,
-    Unsettled, declared, ordering, refused,
+    SettleError, ordering, refused, safety_args,
 };
 
 /// Claims a key in the caller's transaction, as [`claim_in`](crate::foreign::claim_in) does.
@@ -22,7 +22,7 @@ pub async fn claim_in(
     name: &Name,
     ask: &Ask,
 ) -> Result<Verdict, StoreError> {
-    let (safety, settling) = declared(ask.safety);
+    let (safety, settling) = safety_args(ask.safety);
     let row = sqlx::query(CLAIM)
         .bind(name.key.to_string())
         .bind(&ask.fingerprint.as_bytes()[..])
@@ -54,16 +54,16 @@ pub async fn settle_in(
     (attempt, fence): (AttemptId, Fence),
     outcome: &Outcome,
     attachments: &Attachments,
-) -> Result<(), Unsettled> {
+) -> Result<(), SettleError> {
     let events = &attachments.events;
     if !events.is_empty() {
         let names: Vec<&str> = dataset::of(events).into_iter().collect();
         let rows = sqlx::query(REGISTRY).bind(&names).fetch_all(&mut *tx).await;
-        let read = |row: &PgRow| declared!(row);
+        let read = |row: &PgRow| registry_row!(row);
         let rows = rows.and_then(|rows| rows.iter().map(read).collect());
-        let rows = rows.map_err(|error| unsettled(&error))?;
-        let registry = registry_of(rows).map_err(Unsettled::Store)?;
-        for emission in &dataset::admitted(&registry, events).map_err(Unsettled::Store)? {
+        let rows = rows.map_err(|error| settle_error(&error))?;
+        let registry = registry_of(rows).map_err(SettleError::Store)?;
+        for emission in &dataset::admitted(&registry, events).map_err(SettleError::Store)? {
             emit_in(&mut *tx, name, attempt, emission).await?;
         }
     }
@@ -78,14 +78,14 @@ pub async fn settle_in(
         .bind(attachments.note.as_deref().unwrap_or_default())
         .fetch_one(&mut *tx)
         .await;
-    settled.map(drop).map_err(|error| unsettled(&error))
+    settled.map(drop).map_err(|error| settle_error(&error))
 }
 
-fn unsettled(error: &sqlx::Error) -> Unsettled {
+fn settle_error(error: &sqlx::Error) -> SettleError {
     match code(error).as_deref() {
-        Some(FENCED | OUTDATED) => Unsettled::Fenced,
-        Some(ALREADY_RECORDED) => Unsettled::AlreadyRecorded,
-        _ => Unsettled::Store(store_error(error)),
+        Some(FENCED | OUTDATED) => SettleError::Fenced,
+        Some(ALREADY_RECORDED) => SettleError::AlreadyRecorded,
+        _ => SettleError::Store(store_error(error)),
     }
 }
 
@@ -95,7 +95,7 @@ async fn emit_in(
     name: &Name,
     attempt: AttemptId,
     Emission { ordinal, event }: &Emission,
-) -> Result<(), Unsettled> {
+) -> Result<(), SettleError> {
     let (order_key, ordered) = ordering(&event.order);
     let artifact = event.artifact.as_ref();
     sqlx::query(EMIT)
@@ -117,7 +117,7 @@ async fn emit_in(
         .fetch_one(tx)
         .await
         .map_err(|error| {
-            refused(code(&error).as_deref(), event).unwrap_or_else(|| unsettled(&error))
+            refused(code(&error).as_deref(), event).unwrap_or_else(|| settle_error(&error))
         })?;
     Ok(())
 }

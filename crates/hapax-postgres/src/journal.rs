@@ -29,12 +29,12 @@ impl JournalView for PgTxn<'_> {
     ) -> Result<Vec<Entry>, StoreError> {
         let entries = match of {
             None => entries_after(self.link, after, limit),
-            Some(name) => self.place(name).and_then(|place| match place {
-                Some(place) => entries_of(self.link, place, after, limit),
+            Some(name) => self.row_key(name).and_then(|row_key| match row_key {
+                Some(row_key) => entries_of(self.link, row_key, after, limit),
                 None => Ok(Vec::new()),
             }),
         };
-        self.noting(entries)
+        self.keep_failure(entries)
     }
 
     fn leaf_entry(&mut self, leaf: u64) -> Result<Option<Entry>, StoreError> {
@@ -42,56 +42,56 @@ impl JournalView for PgTxn<'_> {
     }
 
     fn leaf_entries(&mut self, first: u64, count: u64) -> Result<Vec<Option<Entry>>, StoreError> {
-        self.noting(leaves(self.link, first, count))
+        self.keep_failure(leaves(self.link, first, count))
     }
 
     fn archived(&mut self) -> Result<Vec<Range<u64>>, StoreError> {
-        self.noting(archived(self.link))
+        self.keep_failure(archived(self.link))
     }
 
     fn leaf_of(&mut self, entry: u64) -> Result<Option<u64>, StoreError> {
-        self.noting(leaf_of(self.link, entry))
+        self.keep_failure(leaf_of(self.link, entry))
     }
 
     fn last_entry(&mut self) -> Result<u64, StoreError> {
-        self.noting(last(self.link))
+        self.keep_failure(last(self.link))
     }
 
     fn unsealed(&mut self, limit: usize) -> Result<Vec<Entry>, StoreError> {
-        self.noting(unsealed(self.link, limit))
+        self.keep_failure(unsealed(self.link, limit))
     }
 
     fn pending(&mut self) -> Result<u64, StoreError> {
-        self.noting(pending(self.link))
+        self.keep_failure(pending(self.link))
     }
 
     fn tile(&mut self, level: u32, index: u64) -> Result<Vec<Hash>, StoreError> {
-        self.noting(tree::tile(self.link, level, index))
+        self.keep_failure(tree::tile(self.link, level, index))
     }
 
     fn heads(&mut self, after: u64, limit: usize) -> Result<Vec<Head>, StoreError> {
-        self.noting(tree::heads(self.link, after, limit))
+        self.keep_failure(tree::heads(self.link, after, limit))
     }
 
     fn newest_head(&mut self) -> Result<Option<Head>, StoreError> {
-        let lock = self.access != Access::Look;
-        self.noting(tree::newest_head(self.link, lock))
+        let lock = self.access != Access::ReadOnly;
+        self.keep_failure(tree::newest_head(self.link, lock))
     }
 }
 
 impl JournalTxn for PgTxn<'_> {
     fn next_entry(&mut self) -> Result<u64, StoreError> {
-        if self.numbers.is_empty() {
-            let numbers = self.noting(numbers(self.link, 1))?;
-            self.numbers.extend(numbers);
+        if self.entry_numbers.is_empty() {
+            let numbers = self.keep_failure(take_entry_numbers(self.link, 1))?;
+            self.entry_numbers.extend(numbers);
         }
         let none = || StoreError::Corrupt("no number for an entry".into());
-        self.numbers.pop_front().ok_or_else(none)
+        self.entry_numbers.pop_front().ok_or_else(none)
     }
 
     fn append(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let appended = self.try_append(entry);
-        self.noting(appended)
+        self.keep_failure(appended)
     }
 
     fn put_head(
@@ -100,19 +100,19 @@ impl JournalTxn for PgTxn<'_> {
         tiles: &[SealedTile],
         head: &Head,
     ) -> Result<(), StoreError> {
-        self.noting(tree::put_head(self.link, leaves, tiles, head))
+        self.keep_failure(tree::put_head(self.link, leaves, tiles, head))
     }
 }
 
 impl PgTxn<'_> {
     fn try_append(&mut self, entry: &Entry) -> Result<(), PgFailure> {
-        let place = (self.namespace(&entry.namespace)?, entry.key);
-        let before = self.row(place)?.cloned();
+        let row_key = (self.namespace(&entry.namespace)?, entry.key);
+        let before = self.row(row_key)?.cloned();
         let prev = before.as_ref().map(|row| row.entry);
-        self.staged.notes.push(Note { namespace: place.0, prev, entry: entry.clone() });
+        self.staged.entries.push(NewEntry { namespace: row_key.0, prev, entry: entry.clone() });
         if let (EntryKind::Contradicted, Some(row)) = (entry.event, before) {
             // The record stays as it is; only its history has one more entry.
-            self.staged.effects.insert(place, EffectRow { entry: entry.id, ..row });
+            self.staged.effects.insert(row_key, EffectRow { entry: entry.id, ..row });
         }
         Ok(())
     }
@@ -132,8 +132,8 @@ const SELECT: &str = concat!(
 );
 
 /// Takes the next entry numbers.
-pub(crate) fn numbers(link: &Link, count: usize) -> Result<Vec<u64>, PgFailure> {
-    let rows = link.often((
+pub(crate) fn take_entry_numbers(link: &Link, count: usize) -> Result<Vec<u64>, PgFailure> {
+    let rows = link.query_prepared((
         "SELECT hapax.next_entry() FROM generate_series(1, $1::int)",
         &[(&(count as i32), Type::INT4)],
     ))?;
@@ -141,22 +141,22 @@ pub(crate) fn numbers(link: &Link, count: usize) -> Result<Vec<u64>, PgFailure> 
 }
 
 /// An entry to be written.
-pub(crate) struct Note {
+pub(crate) struct NewEntry {
     pub(crate) namespace: i32,
     /// The entry before it of the same effect.
     pub(crate) prev: Option<u64>,
     pub(crate) entry: Entry,
 }
 
-pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), PgFailure> {
-    if notes.is_empty() {
+pub(crate) fn append(link: &Link, new_entries: &[NewEntry]) -> Result<(), PgFailure> {
+    if new_entries.is_empty() {
         return Ok(());
     }
-    let entries = || notes.iter().map(|note| &note.entry);
+    let entries = || new_entries.iter().map(|new| &new.entry);
     let id: Vec<i64> = entries().map(|entry| entry.id as i64).collect();
-    let prev: Vec<_> = notes.iter().map(|note| note.prev.map(|prev| prev as i64)).collect();
+    let prev: Vec<_> = new_entries.iter().map(|new| new.prev.map(|prev| prev as i64)).collect();
     let at: Vec<i64> = entries().map(|entry| entry.at.0).collect();
-    let namespace: Vec<i32> = notes.iter().map(|note| note.namespace).collect();
+    let namespace: Vec<i32> = new_entries.iter().map(|new| new.namespace).collect();
     let generation: Vec<i32> = entries().map(|entry| entry.generation as i32).collect();
     let event: Vec<i16> = entries().map(|entry| entry.event.code().into()).collect();
     let state: Vec<i16> = entries().map(|entry| entry.state.code().into()).collect();
@@ -165,7 +165,7 @@ pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), PgFailure> {
     let digest: Vec<_> = entries().map(|entry| entry.digest.as_ref().map(|d| &d[..])).collect();
     let actor: Vec<_> = entries().map(|entry| entry.actor.as_deref()).collect();
     let note: Vec<_> = entries().map(|entry| entry.note.as_deref()).collect();
-    link.often((
+    link.query_prepared((
         "INSERT INTO hapax.journal (id, prev, at, namespace, generation, event, state, key,
              attempt, digest, actor, note)
          SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[], $5::int[],
@@ -191,7 +191,7 @@ pub(crate) fn append(link: &Link, notes: &[Note]) -> Result<(), PgFailure> {
 
 /// Makes partitions ahead of time, where they are missing.
 pub(crate) fn make_partitions(link: &Link) -> Result<(), PgFailure> {
-    link.often(("SELECT hapax.make_partitions()", &[])).map(|_| ())
+    link.query_prepared(("SELECT hapax.make_partitions()", &[])).map(|_| ())
 }
 
 fn last(link: &Link) -> Result<u64, PgFailure> {
@@ -288,8 +288,8 @@ pub(crate) fn leaves(link: &Link, first: u64, count: u64) -> Result<Vec<Option<E
     let mut found = vec![None; count as usize];
     for row in rows {
         let leaf = row.try_get::<_, i64>("leaf")? as u64;
-        if let Some(place) = found.get_mut((leaf - first) as usize) {
-            *place = read(&row).ok();
+        if let Some(slot) = found.get_mut((leaf - first) as usize) {
+            *slot = read(&row).ok();
         }
     }
     Ok(found)

@@ -18,38 +18,32 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hapax_core::effect::{Ask, State, Verdict};
-use hapax_core::lock::LockKey;
-use hapax_core::name::Name;
+use hapax_core::effect::Verdict;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
-use hapax_store::command::Claim;
 use hapax_store::effect::look;
-use hapax_store::failpoint::{Point, pass};
-use hapax_store::{Job, StoreError, ledger};
+use hapax_store::{Job, StoreError};
 
 use crate::connect::Link;
-use crate::effect::{EffectRow, EffectRowKey};
-use crate::epoch::EpochRowKey;
 use crate::error::PgFailure;
-use crate::lock::{self, LockRowKey};
 use crate::queue::{QueuedJob, Subject};
-use crate::quick::Quick;
+use crate::quick::QuickStep;
 use crate::store::Shared;
 use crate::txn::{Access, PgTxn};
 
-/// The largest batch of a quick statement, and of a careful transaction.
-const BATCH: usize = 512;
-const CAREFUL: usize = 64;
+mod transaction;
+
+/// The largest batch of a quick statement.
+const QUICK_BATCH: usize = 512;
+
+/// The largest batch of a careful transaction.
+const CAREFUL_BATCH: usize = 64;
 
 /// How long a command is retried while the database cannot be reached.
 const RETRY_FOR: Duration = Duration::from_secs(10);
 
-/// How long a claim waits for another open transaction before its caller is told so.
-const ROW_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How often a claim is put off because its advisory lock is taken, before the rows decide.
-const MAX_PUT_OFFS: u32 = 50;
+/// How long a claim waits for another open transaction before its verdict is `Undecided`.
+const ROW_WAIT: Duration = Duration::from_secs(1);
 
 /// The pauses between attempts to reach the database.
 const RECONNECT: Backoff = Backoff { base_ms: 20, cap_ms: 1_000, attempts: u32::MAX };
@@ -72,21 +66,21 @@ pub(crate) struct Lane {
 
 /// The results of a batch.
 #[derive(Default)]
-pub(crate) struct Served {
+pub(crate) struct BatchResults {
     /// Commands that have their answers.
     answered: Vec<Job>,
     /// Subjects that are free again.
-    over: Vec<Subject>,
-    /// Commands that this kind of lane retries.
-    again: Vec<QueuedJob>,
-    /// Commands that wait on the slow lane, which takes their subjects over.
-    slow: Vec<QueuedJob>,
+    freed: Vec<Subject>,
+    /// Commands that go back to the queue of this lane.
+    to_retry: Vec<QueuedJob>,
+    /// Commands that go to the slow lane. Their subjects stay busy in the queue of ordinary lanes.
+    to_slow_lane: Vec<QueuedJob>,
 }
 
-impl Served {
-    /// Takes a command that has its answer, which is sent once the batch is over.
+impl BatchResults {
+    /// Keeps a command that has its answer. The lane sends the answer once the batch is over.
     pub(crate) fn answer(&mut self, job: Job) {
-        self.over.push(Subject::of(&job));
+        self.freed.push(Subject::of(&job));
         self.answered.push(job);
     }
 
@@ -95,7 +89,7 @@ impl Served {
         self.answer(job);
     }
 
-    /// Refuses a command that the database does not answer any more.
+    /// Refuses a command because the lane could not reach the database.
     fn refuse_unreached(&mut self, queued: QueuedJob, text: String) {
         let error = match queued.wait.commit_lost {
             true => StoreError::CommitUnknown(text),
@@ -110,7 +104,7 @@ impl Lane {
         Self { shared, kind, link: None, failures: 0 }
     }
 
-    /// Takes its connection out; the lane reconnects when it needs one.
+    /// Takes the lane's connection out of it. The lane connects again when it needs a connection.
     pub(crate) fn take_link(&mut self) -> Option<Link> {
         self.link.take()
     }
@@ -119,7 +113,7 @@ impl Lane {
     pub(crate) fn run(mut self) {
         let shared = self.shared.clone();
         let (queue, most) = match self.kind {
-            LaneKind::Ordinary => (&shared.queue, BATCH),
+            LaneKind::Ordinary => (&shared.queue, QUICK_BATCH),
             LaneKind::Slow => (&shared.slow, 1),
         };
         while let Some(batch) = queue.take(most) {
@@ -129,8 +123,8 @@ impl Lane {
 
     /// Carries out commands that were taken from the queue.
     pub(crate) fn carry_out(&mut self, batch: Vec<QueuedJob>) {
-        let mut served = Served::default();
-        let panic = catch_unwind(AssertUnwindSafe(|| self.serve(batch, &mut served))).err();
+        let mut results = BatchResults::default();
+        let panic = catch_unwind(AssertUnwindSafe(|| self.serve(batch, &mut results))).err();
         if let Some(panic) = panic.filter(|_| !planted(Bug::PanicEscapes)) {
             self.link = None;
             self.shared.stop(&StoreError::panicked(&*panic));
@@ -140,40 +134,40 @@ impl Lane {
             LaneKind::Ordinary => &shared.queue,
             LaneKind::Slow => &shared.slow,
         };
-        // A subject on the slow lane stays busy in the quick queue until its command is done.
+        // A subject on the slow lane stays busy in the queue of the ordinary lanes until its command is done.
         if self.kind == LaneKind::Slow {
-            shared.queue.release(&served.over);
-            let queued = served.slow.iter().map(|queued| Subject::of(&queued.job));
+            shared.queue.release(&results.freed);
+            let queued = results.to_slow_lane.iter().map(|queued| Subject::of(&queued.job));
             shared.slow.release(&queued.collect::<Vec<_>>());
         }
-        queue.release(&served.over);
-        shared.slow.push(served.slow);
-        queue.put_back(served.again);
-        for mut job in served.answered {
+        queue.release(&results.freed);
+        shared.slow.push(results.to_slow_lane);
+        queue.put_back(results.to_retry);
+        for mut job in results.answered {
             job.reply();
         }
     }
 
-    fn serve(&mut self, batch: Vec<QueuedJob>, served: &mut Served) {
+    fn serve(&mut self, batch: Vec<QueuedJob>, results: &mut BatchResults) {
         if let Err(failure) = self.connect(&batch) {
-            return self.retry_or_refuse(batch, failure, served);
+            return self.retry_or_refuse(batch, failure, results);
         }
         let claims = batch.iter().filter(|queued| is_claim(queued)).count();
         // If most claims find a row, looking first is cheaper.
-        let look_first = self.shared.claims_find.load(Ordering::Relaxed);
-        let rest = if look_first { self.look(batch, served) } else { batch };
+        let look_first = self.shared.most_claims_found.load(Ordering::Relaxed);
+        let rest = if look_first { self.look(batch, results) } else { batch };
         let unanswered = rest.iter().filter(|queued| is_claim(queued)).count();
-        let rest = if self.kind == LaneKind::Ordinary { self.quick(rest, served) } else { rest };
+        let rest = if self.kind == LaneKind::Ordinary { self.quick(rest, results) } else { rest };
         let left = rest.iter().filter(|queued| is_claim(queued)).count();
         if claims > 0 {
             let found = if look_first { claims - unanswered } else { left };
-            self.shared.claims_find.store(found * 2 > claims, Ordering::Relaxed);
+            self.shared.most_claims_found.store(found * 2 > claims, Ordering::Relaxed);
         }
-        let rest = self.look(rest, served);
+        let rest = self.look(rest, results);
         let mut rest = rest.into_iter().peekable();
         while rest.peek().is_some() {
-            let some: Vec<_> = rest.by_ref().take(CAREFUL).collect();
-            self.careful(some, served);
+            let some: Vec<_> = rest.by_ref().take(CAREFUL_BATCH).collect();
+            self.careful(some, results);
         }
     }
 
@@ -190,7 +184,7 @@ impl Lane {
                 // numbers a second time, so cached versions prove nothing.
                 self.shared.running().clear();
                 if self.kind == LaneKind::Ordinary {
-                    link.hurry()?;
+                    link.set_quick_settings()?;
                 }
                 self.link.insert(link)
             }
@@ -202,7 +196,7 @@ impl Lane {
                 Job::PutOntology(job) => &job.command.namespace,
                 _ => continue,
             };
-            self.shared.namespaces.make(link, namespace)?;
+            self.shared.namespaces.find_or_insert(link, namespace)?;
         }
         self.failures = 0;
         Ok(())
@@ -212,62 +206,67 @@ impl Lane {
         self.link.as_ref().ok_or_else(|| PgFailure::Lost("not connected".into()))
     }
 
-    /// The database cannot be reached. Puts commands back for a retry, and refuses those whose time is
-    /// up. Claims and settles are idempotent by their attempt.
-    fn retry_or_refuse(&mut self, batch: Vec<QueuedJob>, failure: PgFailure, served: &mut Served) {
+    /// Puts commands back after the database could not be reached, and refuses those whose time is up.
+    /// Claims and settles are idempotent by their attempt.
+    fn retry_or_refuse(
+        &mut self,
+        batch: Vec<QueuedJob>,
+        failure: PgFailure,
+        results: &mut BatchResults,
+    ) {
         self.link = None;
         let closed = self.shared.queue.is_closed();
         let text = match failure {
             PgFailure::Lost(text) | PgFailure::Busy(text) => text,
             PgFailure::Refused(error) => {
                 for queued in batch {
-                    served.refuse(queued.job, error.clone());
+                    results.refuse(queued.job, error.clone());
                 }
                 return;
             }
         };
         self.failures = self.failures.saturating_add(1);
         if self.failures > 1 {
-            let dice = getrandom::u64().unwrap_or(u64::MAX);
-            let pause = RECONNECT.delay_ms(self.failures - 1, dice).unwrap_or_default();
+            let random = getrandom::u64().unwrap_or(u64::MAX);
+            let pause = RECONNECT.delay_ms(self.failures - 1, random).unwrap_or_default();
             std::thread::sleep(Duration::from_millis(pause));
         }
         for queued in batch {
             if closed || queued.wait.since.elapsed() > RETRY_FOR {
-                served.refuse_unreached(queued, text.clone());
+                results.refuse_unreached(queued, text.clone());
             } else {
-                served.again.push(queued);
+                results.to_retry.push(queued);
             }
         }
     }
 
     /// Writes the commands that the quick statement covers. Returns the others.
-    fn quick(&mut self, batch: Vec<QueuedJob>, served: &mut Served) -> Vec<QueuedJob> {
-        let now = match self.link().and_then(|link| self.shared.clock.reckon(link)) {
+    fn quick(&mut self, batch: Vec<QueuedJob>, results: &mut BatchResults) -> Vec<QueuedJob> {
+        let now = match self.link().and_then(|link| self.shared.clock.estimate(link)) {
             Ok(now) => now,
             Err(failure) => {
-                self.retry_or_refuse(batch, failure, served);
+                self.retry_or_refuse(batch, failure, results);
                 return Vec::new();
             }
         };
-        let mut attempt = Quick::of(&self.shared, now, batch);
-        if attempt.is_empty() {
-            return attempt.rest;
+        let mut quick = QuickStep::of(&self.shared, now, batch);
+        if quick.is_empty() {
+            return quick.rest;
         }
-        match self.link().and_then(|link| attempt.send(link)) {
+        match self.link().and_then(|link| quick.send(link)) {
             Ok(taken) => {
-                attempt.conclude(&self.shared, &taken, served);
-                attempt.rest
+                quick.conclude(&self.shared, &taken, results);
+                quick.rest
             }
             Err(failure @ PgFailure::Lost(_)) => {
-                self.retry_commits(attempt.into_all(), failure, served);
+                self.retry_commits(quick.into_all(), failure, results);
                 Vec::new()
             }
-            // Another transaction is in the way, or one command is bad: each is tried alone.
+            // Another transaction holds a row, or one command fails: the lane tries each command alone.
             Err(PgFailure::Busy(_) | PgFailure::Refused(_)) => {
-                let rest = std::mem::take(&mut attempt.rest);
-                for queued in attempt.into_all() {
-                    self.alone(queued, served);
+                let rest = std::mem::take(&mut quick.rest);
+                for queued in quick.into_all() {
+                    self.alone(queued, results);
                 }
                 rest
             }
@@ -275,7 +274,7 @@ impl Lane {
     }
 
     /// Answers claims whose verdict writes nothing. Returns the other commands.
-    fn look(&mut self, mut batch: Vec<QueuedJob>, served: &mut Served) -> Vec<QueuedJob> {
+    fn look(&mut self, mut batch: Vec<QueuedJob>, results: &mut BatchResults) -> Vec<QueuedJob> {
         if !batch.iter().any(is_claim) {
             return batch;
         }
@@ -284,14 +283,14 @@ impl Lane {
                 let mut rest = Vec::new();
                 for (queued, answered) in batch.into_iter().zip(answered) {
                     match answered {
-                        true => served.answer(queued.job),
+                        true => results.answer(queued.job),
                         false => rest.push(queued),
                     }
                 }
                 rest
             }
             Err(failure @ PgFailure::Lost(_)) => {
-                self.retry_or_refuse(batch, failure, served);
+                self.retry_or_refuse(batch, failure, results);
                 Vec::new()
             }
             Err(_) => batch,
@@ -301,13 +300,13 @@ impl Lane {
     /// Returns which commands have their answers.
     fn try_look(&self, batch: &mut [QueuedJob]) -> Result<Vec<bool>, PgFailure> {
         let link = self.link()?;
-        let now = self.shared.clock.reckon(link)?;
-        let mut view = PgTxn::new(link, &self.shared.namespaces, now, Access::Look);
+        let now = self.shared.clock.estimate(link)?;
+        let mut view = PgTxn::new(link, &self.shared.namespaces, now, Access::ReadOnly);
         let lease = batch.iter().find_map(|queued| match &queued.job {
             Job::Claim(job) => Some(job.command.ask.lease),
             _ => None,
         });
-        view.preview(&self.places(batch.iter().filter(|queued| is_claim(queued)))?, lease)?;
+        view.preview(&self.row_keys(batch.iter().filter(|queued| is_claim(queued)))?, lease)?;
         let mut answered = Vec::with_capacity(batch.len());
         for queued in batch {
             let Job::Claim(job) = &mut queued.job else {
@@ -334,23 +333,23 @@ impl Lane {
     }
 
     /// Carries out commands in one transaction, or one by one if that fails.
-    fn careful(&mut self, mut batch: Vec<QueuedJob>, served: &mut Served) {
+    fn careful(&mut self, mut batch: Vec<QueuedJob>, results: &mut BatchResults) {
         if let [_] = batch.as_slice() {
             for queued in batch {
-                self.alone(queued, served);
+                self.alone(queued, results);
             }
             return;
         }
         match self.transact(&mut batch, 50) {
-            Ok(done) => self.conclude(batch, done, served),
-            Err(failure @ PgFailure::Lost(_)) => self.connection_lost(batch, failure, served),
+            Ok(done) => self.conclude(batch, done, results),
+            Err(failure @ PgFailure::Lost(_)) => self.connection_lost(batch, failure, results),
             Err(failure) => {
                 // Claims in an epoch share its row, and would wait for it one after the other.
                 let busy = matches!(failure, PgFailure::Busy(_)) && self.kind == LaneKind::Ordinary;
                 for queued in batch {
                     match busy && is_bound(&queued.job) {
-                        true => served.slow.push(queued),
-                        false => self.alone(queued, served),
+                        true => results.to_slow_lane.push(queued),
+                        false => self.alone(queued, results),
                     }
                 }
             }
@@ -358,48 +357,54 @@ impl Lane {
     }
 
     /// Carries out one command in a transaction of its own.
-    fn alone(&mut self, mut queued: QueuedJob, served: &mut Served) {
+    fn alone(&mut self, mut queued: QueuedJob, results: &mut BatchResults) {
         let lock_timeout_ms = if self.kind == LaneKind::Ordinary { 50 } else { 200 };
         match self.transact(std::slice::from_mut(&mut queued), lock_timeout_ms) {
-            Ok(done) => self.conclude(vec![queued], done, served),
+            Ok(done) => self.conclude(vec![queued], done, results),
             Err(failure @ PgFailure::Lost(_)) => {
-                self.connection_lost(vec![queued], failure, served)
+                self.connection_lost(vec![queued], failure, results)
             }
-            Err(PgFailure::Refused(error)) => served.refuse(queued.job, error),
-            Err(PgFailure::Busy(text)) => self.row_is_busy(queued, text, served),
+            Err(PgFailure::Refused(error)) => results.refuse(queued.job, error),
+            Err(PgFailure::Busy(text)) => self.row_is_busy(queued, text, results),
         }
     }
 
-    /// Another transaction is in the way.
-    fn row_is_busy(&self, mut queued: QueuedJob, text: String, served: &mut Served) {
+    /// Another transaction holds a row of this command. Only the slow lane waits for it.
+    fn row_is_busy(&self, mut queued: QueuedJob, text: String, results: &mut BatchResults) {
         let waited = queued.wait.since.elapsed();
         match &mut queued.job {
-            _ if self.kind == LaneKind::Ordinary => served.slow.push(queued),
-            Job::Claim(job) if waited > ROW_PATIENCE => {
+            _ if self.kind == LaneKind::Ordinary => results.to_slow_lane.push(queued),
+            Job::Claim(job) if waited > ROW_WAIT => {
                 let reason = format!("another transaction has its row and has not ended: {text}");
                 job.answer(Ok(Verdict::Undecided { reason }));
-                served.answer(queued.job);
+                results.answer(queued.job);
             }
-            _ if waited > RETRY_FOR => served.refuse_unreached(queued, text),
-            _ => served.slow.push(queued),
+            _ if waited > RETRY_FOR => results.refuse_unreached(queued, text),
+            _ => results.to_slow_lane.push(queued),
         }
     }
 
     /// Answers the commands that were carried out, and puts off the others.
-    fn conclude(&self, batch: Vec<QueuedJob>, done: Vec<bool>, served: &mut Served) {
+    fn conclude(&self, batch: Vec<QueuedJob>, done: Vec<bool>, results: &mut BatchResults) {
         for (mut queued, done) in batch.into_iter().zip(done) {
             if done {
-                served.answer(queued.job);
+                results.answer(queued.job);
             } else {
                 queued.wait.put_off += 1;
                 queued.wait.not_before = Some(Instant::now() + Duration::from_millis(2));
-                served.again.push(queued);
+                results.to_retry.push(queued);
             }
         }
     }
 
-    /// The connection was lost in a transaction, perhaps after its commit was sent.
-    fn connection_lost(&mut self, batch: Vec<QueuedJob>, failure: PgFailure, served: &mut Served) {
+    /// Retries idempotent commands after the connection was lost in a transaction, perhaps after its commit
+    /// was sent. The outcome of the others is unknown.
+    fn connection_lost(
+        &mut self,
+        batch: Vec<QueuedJob>,
+        failure: PgFailure,
+        results: &mut BatchResults,
+    ) {
         let text = match &failure {
             PgFailure::Lost(text) | PgFailure::Busy(text) => text.clone(),
             PgFailure::Refused(error) => error.to_string(),
@@ -407,199 +412,20 @@ impl Lane {
         let (idempotent, others): (Vec<_>, Vec<_>) =
             batch.into_iter().partition(|queued| is_idempotent(&queued.job));
         for queued in others {
-            served.refuse(queued.job, StoreError::CommitUnknown(text.clone()));
+            results.refuse(queued.job, StoreError::CommitUnknown(text.clone()));
         }
-        self.retry_commits(idempotent, failure, served);
+        self.retry_commits(idempotent, failure, results);
     }
 
-    /// The reply to the commit of these commands was lost.
+    /// Retries commands whose commit was sent and whose reply was lost.
     fn retry_commits(
         &mut self,
         mut batch: Vec<QueuedJob>,
         failure: PgFailure,
-        served: &mut Served,
+        results: &mut BatchResults,
     ) {
         batch.iter_mut().for_each(|queued| queued.wait.commit_lost = true);
-        self.retry_or_refuse(batch, failure, served);
-    }
-
-    /// Runs one transaction. Returns which commands it has carried out: all but those whose advisory
-    /// lock another transaction has.
-    fn transact(
-        &mut self,
-        batch: &mut [QueuedJob],
-        lock_timeout_ms: u32,
-    ) -> Result<Vec<bool>, PgFailure> {
-        let result = self.try_transact(batch, lock_timeout_ms);
-        if let Err(PgFailure::Busy(_) | PgFailure::Refused(_)) = &result
-            && let Some(link) = &self.link
-            && link.run("ROLLBACK").is_err()
-        {
-            self.link = None;
-        }
-        result
-    }
-
-    fn try_transact(
-        &self,
-        batch: &mut [QueuedJob],
-        lock_timeout_ms: u32,
-    ) -> Result<Vec<bool>, PgFailure> {
-        let link = self.link()?;
-        pass(Point::PostgresBegin).map_err(PgFailure::lost)?;
-        // An epoch transition writes to every open effect of the epoch, however many there are.
-        let ends = |queued: &QueuedJob| matches!(queued.job, Job::Advance(_));
-        let statement_timeout_ms = if batch.iter().any(ends) { 600_000 } else { 10_000 };
-        let settings = format!(
-            "SET LOCAL lock_timeout = {lock_timeout_ms};
-             SET LOCAL statement_timeout = {statement_timeout_ms};
-             SET LOCAL idle_in_transaction_session_timeout = 10000;
-             SET LOCAL synchronous_commit = on; SET LOCAL jit = off"
-        );
-        link.begin("ISOLATION LEVEL READ COMMITTED", &settings);
-        let wanted = self.locks(batch)?;
-        let free = self.hinted(link, batch, &wanted)?;
-        let now = self.shared.clock.read_in_transaction(link)?;
-        let access = match batch {
-            [queued] if matches!(Subject::of(&queued.job), Subject::Lease(_)) => {
-                Access::WriteLeases
-            }
-            _ => Access::Write,
-        };
-        let mut txn = PgTxn::new(link, &self.shared.namespaces, now, access);
-        let going = || batch.iter().zip(&free).filter(|(_, free)| **free).map(|(w, _)| w);
-        let locks: Vec<LockRowKey> = wanted
-            .iter()
-            .zip(&free)
-            .filter(|(_, free)| **free)
-            .filter_map(|(place, _)| *place)
-            .collect();
-        let (claimed, ended) = self.epochs(going())?;
-        txn.preload_epochs(claimed, ended)?;
-        let numbers = going().filter(|queued| queued.is_batchable()).count();
-        txn.preload(&locks, &self.places(going())?, numbers)?;
-        for (queued, free) in batch.iter_mut().zip(&free) {
-            if !free {
-                continue;
-            }
-            let kept = ledger::apply(&mut txn, &mut queued.job).is_ok();
-            if let Some(failure) = txn.take_failure() {
-                return Err(failure);
-            }
-            txn.end_command(kept);
-        }
-        let running: Vec<(EffectRowKey, Option<EffectRow>)> = txn
-            .written_effects()
-            .map(|(place, row)| {
-                let running = matches!(row.effect.state, State::Running { .. });
-                (*place, running.then(|| row.clone()))
-            })
-            .collect();
-        txn.flush()?;
-        pass(Point::PostgresCommit).map_err(PgFailure::lost)?;
-        link.run("COMMIT")?;
-        pass(Point::PostgresCommitted).map_err(PgFailure::lost)?;
-        for (place, row) in running {
-            match row {
-                Some(row) => self.shared.remember(place, row),
-                None => {
-                    self.shared.running().remove(&place);
-                }
-            }
-        }
-        Ok(free)
-    }
-
-    /// The places of the effects that these commands are about.
-    fn places<'a>(
-        &self,
-        batch: impl Iterator<Item = &'a QueuedJob>,
-    ) -> Result<Vec<EffectRowKey>, PgFailure> {
-        let link = self.link()?;
-        let mut places = Vec::new();
-        for queued in batch {
-            if let Subject::Effect(name) = Subject::of(&queued.job)
-                && let Some(id) = self.shared.namespaces.find(link, &name.namespace)?
-            {
-                places.push((id, name.key));
-            }
-        }
-        Ok(places)
-    }
-
-    /// The epochs that these commands claim in, and the epoch that one of them ends.
-    fn epochs<'a>(
-        &self,
-        batch: impl Iterator<Item = &'a QueuedJob>,
-    ) -> Result<(Vec<EpochRowKey>, Option<EpochRowKey>), PgFailure> {
-        let link = self.link()?;
-        let (mut claimed, mut ended) = (Vec::new(), None);
-        for queued in batch {
-            match &queued.job {
-                Job::Claim(job) => {
-                    let Claim { name, ask: Ask { bound: Some(bound), .. } } = &job.command else {
-                        continue;
-                    };
-                    let id = self.shared.namespaces.find(link, &name.namespace)?;
-                    claimed.extend(id.map(|id| (id, bound.domain.clone())));
-                }
-                Job::Advance(job) => {
-                    let id = self.shared.namespaces.find(link, &job.command.namespace)?;
-                    ended = id.map(|id| (id, job.command.domain.clone()));
-                }
-                _ => {}
-            }
-        }
-        Ok((claimed, ended))
-    }
-
-    /// The lock of each command, if it is known beforehand.
-    fn locks(&self, batch: &[QueuedJob]) -> Result<Vec<Option<LockRowKey>>, PgFailure> {
-        let link = self.link()?;
-        let lock_of = |name: &Name, lock: Option<LockKey>| -> Result<_, PgFailure> {
-            let id = self.shared.namespaces.find(link, &name.namespace)?;
-            Ok(id.zip(lock))
-        };
-        batch
-            .iter()
-            .map(|queued| match &queued.job {
-                Job::Claim(job) => lock_of(&job.command.name, job.command.ask.lock),
-                Job::Settle(job) => {
-                    let name = &job.command.name;
-                    let id = self.shared.namespaces.find(link, &name.namespace)?;
-                    let running = self.shared.running();
-                    let row = id.and_then(|id| running.get(&(id, name.key)));
-                    let lock = row.and_then(|row| row.effect.lock);
-                    drop(running);
-                    lock_of(name, lock)
-                }
-                _ => Ok(None),
-            })
-            .collect()
-    }
-
-    /// Tries the advisory locks: a cheap hint that another transaction is at the same lock right now.
-    /// It can only put a command off; the rows decide.
-    fn hinted(
-        &self,
-        link: &Link,
-        batch: &[QueuedJob],
-        wanted: &[Option<LockRowKey>],
-    ) -> Result<Vec<bool>, PgFailure> {
-        let mask = self.shared.hints();
-        let hint = |place: &LockRowKey| (place.1.0 & mask) as i64;
-        let mut hints: Vec<i64> = wanted.iter().flatten().map(hint).collect();
-        if hints.is_empty() {
-            return Ok(vec![true; batch.len()]);
-        }
-        hints.sort_unstable();
-        hints.dedup();
-        let obtained = lock::hint(link, &hints)?;
-        let free = |queued: &QueuedJob, place: &Option<LockRowKey>| match place {
-            Some(place) => queued.wait.put_off >= MAX_PUT_OFFS || obtained.contains(&hint(place)),
-            None => true,
-        };
-        Ok(batch.iter().zip(wanted).map(|(queued, place)| free(queued, place)).collect())
+        self.retry_or_refuse(batch, failure, results);
     }
 }
 

@@ -21,11 +21,11 @@ impl LeaseView for PgTxn<'_> {
             return Ok(Some(lease.clone()));
         }
         let lease = self.load_lease(id);
-        self.noting(lease)
+        self.keep_failure(lease)
     }
 
     fn leases(&mut self) -> Result<Vec<Lease>, StoreError> {
-        let live = self.noting(live(self.link))?;
+        let live = self.keep_failure(live(self.link))?;
         let mut leases: BTreeMap<_, _> = live.into_iter().map(|lease| (lease.id, lease)).collect();
         for writes in [&self.written, &self.staged] {
             leases.extend(writes.leases.iter().map(|(id, lease)| (*id, lease.clone())));
@@ -42,13 +42,13 @@ impl LeaseView for PgTxn<'_> {
         if let Some(pulse) = known {
             return Ok(pulse);
         }
-        let pulse = self.noting(pulse(self.link))?;
+        let pulse = self.keep_failure(pulse(self.link))?;
         self.loaded.pulse = Some(pulse);
         Ok(pulse)
     }
 
     fn notice(&mut self) -> Result<u64, StoreError> {
-        self.noting(notice(self.link))
+        self.keep_failure(notice(self.link))
     }
 }
 
@@ -59,7 +59,7 @@ impl LeaseTxn for PgTxn<'_> {
     }
 
     fn drop_lease(&mut self, id: LeaseId) -> Result<(), StoreError> {
-        self.noting(end(self.link, id))
+        self.keep_failure(end(self.link, id))
     }
 
     fn put_pulse(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
@@ -68,7 +68,7 @@ impl LeaseTxn for PgTxn<'_> {
     }
 
     fn raise_notice(&mut self) -> Result<u64, StoreError> {
-        self.noting(raise_notice(self.link))
+        self.keep_failure(raise_notice(self.link))
     }
 }
 
@@ -97,7 +97,7 @@ macro_rules! select {
 /// A lease; under its row's lock if the caller is about to write it.
 fn load(link: &Link, id: LeaseId, lock: bool) -> Result<Option<Lease>, PgFailure> {
     let sql = if lock { concat!(select!(), " FOR UPDATE") } else { select!() };
-    let rows = link.often((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
+    let rows = link.query_prepared((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
     first(&rows)
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn first(rows: &[Row]) -> Result<Option<Lease>, PgFailure> {
     rows.first().map(read).transpose()
 }
 
-/// All that are not dead.
+/// The leases that are not dead.
 fn live(link: &Link) -> Result<Vec<Lease>, PgFailure> {
     let sql = "SELECT id, term_ms, until_ms, dead, holder, seen FROM hapax.lease WHERE NOT dead";
     link.query(sql, &[])?.iter().map(read).collect()
@@ -142,15 +142,15 @@ pub(crate) fn put(link: &Link, lease: &Lease) -> Result<(), PgFailure> {
     Ok(())
 }
 
-/// Marks a lease as dead, so that its effects can be found, and deletes it once no effect refers to it.
-/// A missing lease counts as dead.
+/// Marks a lease as dead, so that the effects that depend on it can be found, and deletes it once there
+/// are none. A missing lease counts as dead.
 fn end(link: &Link, id: LeaseId) -> Result<(), PgFailure> {
     let id = &id.as_bytes()[..];
     link.execute("UPDATE hapax.lease SET dead = true WHERE id = $1", &[(&id, Type::BYTEA)])?;
     sweep(link)
 }
 
-/// Removes dead leases that no effect refers to.
+/// Removes dead leases that no running, non-transactional effect depends on.
 pub(crate) fn sweep(link: &Link) -> Result<(), PgFailure> {
     link.execute(
         "DELETE FROM hapax.lease WHERE id IN (
@@ -162,7 +162,7 @@ pub(crate) fn sweep(link: &Link) -> Result<(), PgFailure> {
     Ok(())
 }
 
-/// The timeline this server writes; each failover or restore begins another one.
+/// The timeline that this server writes. Each failover or restore begins another one.
 const TIMELINE: &str = "left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
 /// The pulse, if it is of this timeline.

@@ -40,7 +40,7 @@ mod writes;
 
 pub use archive::History;
 pub use connect::client;
-pub use doctor::Ailment;
+pub use doctor::DatabaseProblem;
 pub use migrate::script;
 pub use store::{Options, PgStore};
 pub use tokio_postgres;

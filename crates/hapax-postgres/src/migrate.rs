@@ -37,18 +37,18 @@ migrations!(
 
 /// The schema, and the table that names its migrations. The column `name` is new in 0.1.0: the table
 /// of development versions before it has only `version` and `at`.
-const GROUND: &str = "CREATE SCHEMA IF NOT EXISTS hapax;
+const MIGRATION_TABLE: &str = "CREATE SCHEMA IF NOT EXISTS hapax;
 CREATE TABLE IF NOT EXISTS hapax.migration (
     version int PRIMARY KEY,
     name    text NOT NULL,
     at      timestamptz NOT NULL DEFAULT now()
 );";
 
-/// The advisory lock under which the schema is changed: \"hapax\" in ASCII.
-const LOCK: i64 = 0x68_61_70_61_78;
+/// The advisory lock under which a process changes the schema: "hapax" in ASCII.
+const SCHEMA_LOCK: i64 = 0x68_61_70_61_78;
 
 /// The oldest server version that is supported.
-const OLDEST: i32 = 150_000;
+const OLDEST_SERVER: i32 = 150_000;
 
 /// Checks that the server and its schema are supported. A database without a schema gets one.
 pub(crate) fn check(link: &Link) -> Result<(), PgFailure> {
@@ -57,7 +57,7 @@ pub(crate) fn check(link: &Link) -> Result<(), PgFailure> {
         &[],
     )?;
     let (number, server): (i32, String) = (row.try_get(0)?, row.try_get(1)?);
-    if number < OLDEST {
+    if number < OLDEST_SERVER {
         let what = format!("this is PostgreSQL {server}; 15 or newer is needed");
         return Err(StoreError::Incompatible(what).into());
     }
@@ -114,9 +114,9 @@ pub(crate) fn migrate(link: &Link) -> Result<usize, PgFailure> {
 }
 
 fn apply(link: &Link, migrations: &[(&str, &str)]) -> Result<usize, PgFailure> {
-    link.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK})"))?;
+    link.run(&format!("BEGIN; SELECT pg_advisory_xact_lock({SCHEMA_LOCK})"))?;
     let from = version(link)?.unwrap_or(0);
-    link.run(GROUND)?;
+    link.run(MIGRATION_TABLE)?;
     for (number, (name, sql)) in (1..).zip(migrations).skip(from) {
         link.run(&statements::filled(sql))?;
         link.run(&applied(number, name))?;
@@ -131,7 +131,7 @@ fn applied(number: usize, name: &str) -> String {
 
 /// All statements, for an operator who runs them by hand.
 pub fn script() -> String {
-    let mut script = format!("BEGIN;\n{GROUND}\n");
+    let mut script = format!("BEGIN;\n{MIGRATION_TABLE}\n");
     for (number, (name, sql)) in (1..).zip(MIGRATIONS) {
         script += &statements::filled(sql);
         script += &applied(number, name);

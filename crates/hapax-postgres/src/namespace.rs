@@ -37,7 +37,7 @@ impl Namespaces {
 
     /// The number of a namespace, which gets one if it has none. In a transaction of its own, so
     /// that the number stays even if the work that needed it fails.
-    pub(crate) fn make(&self, link: &Link, name: &Namespace) -> Result<i32, PgFailure> {
+    pub(crate) fn find_or_insert(&self, link: &Link, name: &Namespace) -> Result<i32, PgFailure> {
         if let Some(id) = self.find(link, name)? {
             return Ok(id);
         }
@@ -64,7 +64,7 @@ impl Namespaces {
 
     /// All names.
     pub(crate) fn all(&self, link: &Link) -> Result<Vec<Namespace>, PgFailure> {
-        let rows = link.often(("SELECT name FROM hapax.namespace ORDER BY name", &[]))?;
+        let rows = link.query_prepared(("SELECT name FROM hapax.namespace ORDER BY name", &[]))?;
         rows.iter()
             .map(|row| {
                 let name = Namespace::new(row.try_get(0)?);

@@ -16,7 +16,7 @@ impl OntologyView for PgTxn<'_> {
         id: &str,
     ) -> Result<Option<Ontology>, StoreError> {
         let found = self.try_ontologies(namespace, Some(id));
-        Ok(self.noting(found)?.pop())
+        Ok(self.keep_failure(found)?.pop())
     }
 
     fn ontology_version(
@@ -25,12 +25,12 @@ impl OntologyView for PgTxn<'_> {
         id: &str,
     ) -> Result<Option<String>, StoreError> {
         let version = self.try_version(namespace, id);
-        self.noting(version)
+        self.keep_failure(version)
     }
 
     fn ontologies(&mut self, namespace: &Namespace) -> Result<Vec<Ontology>, StoreError> {
         let found = self.try_ontologies(namespace, None);
-        self.noting(found)
+        self.keep_failure(found)
     }
 }
 
@@ -41,7 +41,7 @@ impl OntologyTxn for PgTxn<'_> {
         id: &str,
     ) -> Result<Option<String>, StoreError> {
         let held = self.try_hold(namespace, id);
-        self.noting(held)
+        self.keep_failure(held)
     }
 
     fn put_ontology(
@@ -51,7 +51,7 @@ impl OntologyTxn for PgTxn<'_> {
         ontology: Option<&Ontology>,
     ) -> Result<(), StoreError> {
         let put = self.try_put_ontology(namespace, id, ontology);
-        self.noting(put)
+        self.keep_failure(put)
     }
 }
 
@@ -94,13 +94,13 @@ impl PgTxn<'_> {
         }
         // A shared lock: a transaction that changes the ontology waits for ours, or we see its
         // change.
-        let sql = match self.is_look() {
+        let sql = match self.is_read_only() {
             true => "SELECT version FROM hapax.ontology WHERE namespace = $1 AND id = $2",
             false => {
                 "SELECT version FROM hapax.ontology WHERE namespace = $1 AND id = $2 FOR SHARE"
             }
         };
-        let rows = self.link.often((sql, &[(&number, Type::INT4), (&id, Type::TEXT)]))?;
+        let rows = self.link.query_prepared((sql, &[(&number, Type::INT4), (&id, Type::TEXT)]))?;
         let version = rows.first().map(|row| row.try_get(0)).transpose()?;
         self.ontologies.insert(row, version.clone());
         Ok(version)

@@ -29,18 +29,18 @@ macro_rules! record {
 }
 pub(crate) use record;
 
-/// The columns of a record to deliver; the last says whether its payload was judged.
-macro_rules! judged {
+/// The columns of a record to deliver. The last says whether its payload has passed the guards.
+macro_rules! record_to_deliver {
     () => {
         concat!(crate::outbox::record!(), ", e.judged")
     };
 }
-pub(crate) use judged;
+pub(crate) use record_to_deliver;
 
 impl OutboxView for PgTxn<'_> {
     fn records(&mut self, ids: &[OutboxId]) -> Result<Vec<Option<RecordStatus>>, StoreError> {
         let stored = self.try_records(ids);
-        let mut found = self.noting(stored)?;
+        let mut found = self.keep_failure(stored)?;
         for (id, found) in ids.iter().zip(&mut found) {
             let staged = self.unsent_records().find(|record| record.id == *id);
             if let Some(record) = staged {
@@ -53,12 +53,12 @@ impl OutboxView for PgTxn<'_> {
 
     fn outbox(&mut self, filter: &RecordFilter) -> Result<Vec<RecordStatus>, StoreError> {
         let found = self.try_outbox(filter);
-        self.noting(found)
+        self.keep_failure(found)
     }
 
     fn follow_cursor(&mut self) -> Result<FollowCursor, StoreError> {
         let cursor = self.try_follow_cursor();
-        self.noting(cursor)
+        self.keep_failure(cursor)
     }
 
     fn records_after(
@@ -67,7 +67,7 @@ impl OutboxView for PgTxn<'_> {
         limit: usize,
     ) -> Result<(Vec<Record>, FollowCursor), StoreError> {
         let recorded = self.try_records_after(cursor, limit);
-        self.noting(recorded)
+        self.keep_failure(recorded)
     }
 
     fn artifact(
@@ -87,14 +87,14 @@ impl OutboxView for PgTxn<'_> {
             return Ok(staged);
         }
         let artifact = self.try_artifact(namespace, dataset, version);
-        self.noting(artifact)
+        self.keep_failure(artifact)
     }
 }
 
 impl OutboxTxn for PgTxn<'_> {
     fn put_record(&mut self, record: &Record, sinks: &[&SinkName]) -> Result<(), StoreError> {
         let namespace = self.namespace(&record.name.namespace);
-        let namespace = self.noting(namespace)?;
+        let namespace = self.keep_failure(namespace)?;
         let sinks = sinks.iter().map(|sink| (*sink).clone()).collect();
         self.stage_record(namespace, record.clone(), sinks);
         Ok(())
@@ -107,7 +107,7 @@ impl PgTxn<'_> {
         self.staged.records.push(NewRecord { namespace, record, sinks });
     }
 
-    /// The records that are yet to be written.
+    /// The records that commands have staged and the transaction has not sent.
     fn unsent_records(&self) -> impl Iterator<Item = &Record> {
         self.written.records.iter().chain(&self.staged.records).map(|new| &new.record)
     }
@@ -130,7 +130,7 @@ impl PgTxn<'_> {
         let namespace = self.namespaces.name(self.link, row.try_get(2)?)?;
         Ok(Record {
             seq: row.try_get::<_, i64>(0)? as u64,
-            id: row.try_get::<_, Id>(1)?.0,
+            id: row.try_get::<_, RecordId>(1)?.0,
             name: Name { namespace, key: Key::from_bytes(bytes(row, 3)?) },
             ordinal: row.try_get::<_, i32>(4)? as u32,
             event: Event {
@@ -139,7 +139,7 @@ impl PgTxn<'_> {
                 pipeline: row.try_get(7)?,
                 version: row.try_get(8)?,
                 order,
-                payload: row.try_get::<_, Document>(11)?.0,
+                payload: row.try_get::<_, StoredPayload>(11)?.0,
                 artifact,
                 trace: row.try_get::<_, Option<&str>>(16)?.and_then(Trace::parse),
             },
@@ -147,7 +147,7 @@ impl PgTxn<'_> {
         })
     }
 
-    pub(crate) fn found(&self, row: &Row) -> Result<RecordStatus, PgFailure> {
+    pub(crate) fn record_status(&self, row: &Row) -> Result<RecordStatus, PgFailure> {
         let record = self.record(row)?;
         let (seq, ordering_hash) = (record.seq as i64, record.ordering_hash().0 as i64);
         let open = "SELECT s.name, d.tried, d.due, d.error, d.updated, d.parks, false
@@ -157,8 +157,9 @@ impl PgTxn<'_> {
                 d.at, false, true
             FROM hapax.dispatched d JOIN hapax.sink s ON s.id = d.sink
             WHERE d.span @> $1 AND $1 = ANY (d.seqs)";
-        let place: [Param<'_>; 2] = [(&ordering_hash, Type::INT8), (&seq, Type::INT8)];
-        let (mut rows, done) = self.link.both((open, &place), (done, &[(&seq, Type::INT8)]))?;
+        let delivery_key: [Param<'_>; 2] = [(&ordering_hash, Type::INT8), (&seq, Type::INT8)];
+        let (mut rows, done) =
+            self.link.query_both((open, &delivery_key), (done, &[(&seq, Type::INT8)]))?;
         rows.extend(done);
         let mut deliveries = rows.iter().map(delivery).collect::<Result<Vec<_>, _>>()?;
         deliveries.sort_by(|a, b| a.sink.cmp(&b.sink));
@@ -174,8 +175,9 @@ impl PgTxn<'_> {
         );
         ids.iter()
             .map(|id| {
-                let rows = self.link.often((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
-                rows.first().map(|row| self.found(row)).transpose()
+                let rows =
+                    self.link.query_prepared((sql, &[(&&id.as_bytes()[..], Type::BYTEA)]))?;
+                rows.first().map(|row| self.record_status(row)).transpose()
             })
             .collect()
     }
@@ -217,7 +219,7 @@ impl PgTxn<'_> {
             (&sink, Type::INT2),
             (&(filter.limit as i64), Type::INT8),
         ];
-        self.link.query(&sql, &params)?.iter().map(|row| self.found(row)).collect()
+        self.link.query(&sql, &params)?.iter().map(|row| self.record_status(row)).collect()
     }
 
     fn try_artifact(
@@ -240,9 +242,9 @@ impl PgTxn<'_> {
 
 /// A record's id, as the server keeps it.
 #[derive(PartialEq, Eq, Hash)]
-pub(crate) struct Id(pub(crate) OutboxId);
+pub(crate) struct RecordId(pub(crate) OutboxId);
 
-impl<'a> FromSql<'a> for Id {
+impl<'a> FromSql<'a> for RecordId {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         Ok(Self(OutboxId::from_bytes(raw.try_into()?)))
     }
@@ -253,9 +255,9 @@ impl<'a> FromSql<'a> for Id {
 }
 
 /// A payload as the server keeps it, which saves a conversion to another text.
-struct Document(Payload);
+struct StoredPayload(Payload);
 
-impl<'a> FromSql<'a> for Document {
+impl<'a> FromSql<'a> for StoredPayload {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         Ok(Self(Payload::stored(std::str::from_utf8(raw)?.to_owned())))
     }
@@ -298,7 +300,7 @@ pub(crate) fn put(
     };
     let artifact = event.artifact.as_ref();
     let sinks: Vec<&str> = sinks.iter().map(SinkName::as_str).collect();
-    link.often((
+    link.query_prepared((
         "WITH event AS (
              INSERT INTO hapax.outbox_record (created_at, ordering_hash, namespace, ordinal, ordering, outbox_id,
                  idempotency_key, event_name, dataset_id, pipeline_id, version, order_key, payload,

@@ -15,7 +15,7 @@ use crate::txn::PgTxn;
 impl PartView for PgTxn<'_> {
     fn part(&mut self, name: &Name) -> Result<Option<Part>, StoreError> {
         let part = self.try_part(name);
-        self.noting(part)
+        self.keep_failure(part)
     }
 
     fn parts(
@@ -24,15 +24,15 @@ impl PartView for PgTxn<'_> {
         filter: &PartFilter,
     ) -> Result<Vec<PartRecord>, StoreError> {
         let found = self.try_parts(namespace, filter);
-        self.noting(found)
+        self.keep_failure(found)
     }
 }
 
 impl PartTxn for PgTxn<'_> {
     fn put_part(&mut self, name: &Name, part: &Part) -> Result<(), StoreError> {
         let number = self.namespace(&name.namespace);
-        let place = (self.noting(number)?, name.key);
-        self.staged.parts.insert(place, part.clone());
+        let row_key = (self.keep_failure(number)?, name.key);
+        self.staged.parts.insert(row_key, part.clone());
         Ok(())
     }
 }
@@ -85,7 +85,7 @@ impl PgTxn<'_> {
                 (&filter.kind, Type::TEXT),
                 (&whole, Type::BYTEA),
                 (&states, Type::INT2_ARRAY),
-                (&filter.beyond.map(|place| place as i64), Type::INT8),
+                (&filter.beyond.map(|position| position as i64), Type::INT8),
                 (&(filter.limit as i64), Type::INT8),
             ],
         )?;
@@ -126,7 +126,7 @@ pub(crate) fn put(link: &Link, parts: &[(EffectRowKey, Part)]) -> Result<(), PgF
     let whole: Vec<&[u8]> = parts.iter().map(|(_, part)| &part.whole.as_bytes()[..]).collect();
     let kind: Vec<&str> = parts.iter().map(|(_, part)| part.kind.as_str()).collect();
     let kept: Vec<&[u8]> = parts.iter().map(|(_, part)| &part.body[..]).collect();
-    link.often((
+    link.query_prepared((
         "INSERT INTO hapax.part (namespace, key, whole, kind, kept)
          SELECT * FROM unnest($1::int[], $2::bytea[], $3::bytea[], $4::text[], $5::bytea[])
          ON CONFLICT (namespace, key) DO UPDATE SET whole = excluded.whole, kind = excluded.kind,

@@ -1,7 +1,7 @@
 //! Commands that wait to be carried out, and the subjects of those being carried out.
 //!
-//! Commands about the same subject are carried out one after the other, in the order they came; all
-//! others may overtake each other in as many lanes as there are.
+//! The lanes carry out commands about one subject one after the other, in the order in which they came.
+//! Commands about different subjects may overtake each other.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -19,7 +19,8 @@ pub(crate) enum Subject {
     Lease(LeaseId),
     Outbox(LeaseId),
     Epoch(Namespace, Domain),
-    Pass,
+    /// The store as a whole: such commands run one after the other.
+    Store,
 }
 
 impl Subject {
@@ -53,7 +54,7 @@ impl Subject {
             | Job::RecordAccesses(_)
             | Job::Evict(_)
             | Job::Pause(_)
-            | Job::Redrive(_) => Self::Pass,
+            | Job::Redrive(_) => Self::Store,
         }
     }
 }
@@ -113,11 +114,11 @@ pub(crate) struct Queue {
 }
 
 /// How long a lane sleeps at most while a command waits for its retry.
-const TICK: Duration = Duration::from_millis(5);
+const RETRY_TICK: Duration = Duration::from_millis(5);
 
-/// How long a lane polls before it sleeps: a caller that was just answered is often back sooner
-/// than a sleeping thread could be woken.
-const LINGER: Duration = Duration::from_micros(100);
+/// How long a lane polls before it sleeps. A caller that was just answered often sends its next command
+/// sooner than the system could wake a sleeping lane.
+const POLL_FOR: Duration = Duration::from_micros(100);
 
 impl Queue {
     pub(crate) fn push(&self, jobs: impl IntoIterator<Item = QueuedJob>) {
@@ -158,10 +159,10 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// Takes what can be carried out now: several commands that share a transaction, or one that
-    /// does not. Waits until there is one; `None` when the queue is closed and empty.
+    /// Takes the commands that a lane can carry out now: several that share a transaction, or one that
+    /// does not. Waits until there is one. `None` if the queue is closed and empty.
     pub(crate) fn take(&self, most: usize) -> Option<Vec<QueuedJob>> {
-        let lingered = Instant::now();
+        let polled = Instant::now();
         let mut state = self.lock();
         loop {
             let batch = state.select(most);
@@ -174,7 +175,7 @@ impl Queue {
             if state.closed && state.queued.is_empty() {
                 return None;
             }
-            if !state.closed && lingered.elapsed() < LINGER {
+            if !state.closed && polled.elapsed() < POLL_FOR {
                 drop(state);
                 std::thread::yield_now();
                 state = self.lock();
@@ -182,7 +183,7 @@ impl Queue {
             }
             state.idle += 1;
             state = if state.queued.iter().any(|queued| queued.wait.not_before.is_some()) {
-                let woken = self.ready.wait_timeout(state, TICK);
+                let woken = self.ready.wait_timeout(state, RETRY_TICK);
                 woken.unwrap_or_else(|poisoned| poisoned.into_inner()).0
             } else {
                 self.ready.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -241,18 +242,18 @@ fn refuse(jobs: impl IntoIterator<Item = QueuedJob>, error: &StoreError) {
 impl State {
     fn select(&mut self, most: usize) -> Vec<QueuedJob> {
         let mut batch: Vec<QueuedJob> = Vec::new();
-        let mut passed = VecDeque::new();
-        let mut passed_over = HashSet::new();
+        let mut left = VecDeque::new();
+        let mut left_subjects = HashSet::new();
         let mut now = None;
         while let Some(queued) = self.queued.pop_front() {
             let early =
                 queued.wait.not_before.is_some_and(|at| at > *now.get_or_insert_with(Instant::now));
             let subject = Subject::of(&queued.job);
-            let free = !early && !self.busy.contains(&subject) && !passed_over.contains(&subject);
+            let free = !early && !self.busy.contains(&subject) && !left_subjects.contains(&subject);
             if !free || (!queued.is_batchable() && !batch.is_empty()) {
                 // A command does not overtake another one about the same subject.
-                passed_over.insert(subject);
-                passed.push_back(queued);
+                left_subjects.insert(subject);
+                left.push_back(queued);
                 continue;
             }
             self.busy.insert(subject);
@@ -262,8 +263,8 @@ impl State {
                 break;
             }
         }
-        passed.append(&mut self.queued);
-        self.queued = passed;
+        left.append(&mut self.queued);
+        self.queued = left;
         batch
     }
 }
@@ -289,7 +290,7 @@ mod tests {
         QueuedJob::new(Job::of(settle).0)
     }
 
-    fn pass() -> QueuedJob {
+    fn sweep() -> QueuedJob {
         QueuedJob::new(Job::of(Sweep { limit: 1 }).0)
     }
 
@@ -304,14 +305,18 @@ mod tests {
     #[test]
     fn one_command_per_key_at_a_time_and_in_order() {
         let queue = Queue::default();
-        queue.push([settle(1, 1), settle(1, 2), settle(2, 3), settle(1, 4), pass(), settle(3, 5)]);
+        queue.push([settle(1, 1), settle(1, 2), settle(2, 3), settle(1, 4), sweep(), settle(3, 5)]);
         let first = queue.take(10).unwrap();
         assert_eq!(attempts(&first), [1, 3, 5]);
-        assert_eq!(attempts(&queue.take(10).unwrap()), [0], "a pass goes alone");
+        assert_eq!(attempts(&queue.take(10).unwrap()), [0], "a command about the store goes alone");
         queue.put_back(first);
         assert_eq!(attempts(&queue.take(2).unwrap()), [1, 3]);
         queue.release(&[Subject::of(&settle(1, 1).job)]);
-        assert_eq!(attempts(&queue.take(10).unwrap()), [5, 2], "what was put back goes first");
+        assert_eq!(
+            attempts(&queue.take(10).unwrap()),
+            [5, 2],
+            "a command that was put back goes first"
+        );
     }
 
     #[test]

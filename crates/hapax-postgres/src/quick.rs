@@ -1,5 +1,5 @@
-//! Writes without reading first: one statement for a whole batch. Each command takes effect only if
-//! its row is in the state that it should be in.
+//! The quick step of a lane: it writes without reading first, in one statement for a whole batch. Each
+//! command takes effect only if its row is in the expected state.
 
 use std::collections::HashMap;
 
@@ -18,9 +18,9 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Link, Param};
-use crate::effect::{EffectRow, EffectRowKey, INLINE, bytes, safety};
+use crate::effect::{EffectRow, EffectRowKey, MAX_INLINE, bytes, safety};
 use crate::error::PgFailure;
-use crate::lane::Served;
+use crate::lane::BatchResults;
 use crate::queue::QueuedJob;
 use crate::statements::Statements;
 use crate::store::Shared;
@@ -37,10 +37,10 @@ const CALL_WITH_LOCKS: &str =
          $14, $15, $16, $17, $18, $19, $20, $21, $22)";
 
 /// Commands that are written on the assumption of what their rows hold.
-pub(crate) struct Quick {
+pub(crate) struct QuickStep {
     now: Now,
     /// The bits of a lock's key that its advisory lock has.
-    hints: u64,
+    advisory_lock_mask: u64,
     claims: Vec<QuickClaim>,
     settles: Vec<QuickSettle>,
     /// Commands whose rows must be read.
@@ -50,14 +50,14 @@ pub(crate) struct Quick {
 /// A claim of a key that should be new.
 struct QuickClaim {
     queued: QueuedJob<Pending<Claim>>,
-    place: EffectRowKey,
+    row_key: EffectRowKey,
     grant: FirstGrant,
 }
 
 /// A success of an effect that should still be running.
 struct QuickSettle {
     queued: QueuedJob<Pending<Settle>>,
-    place: EffectRowKey,
+    row_key: EffectRowKey,
     /// The version that the stored row must still have.
     entry: u64,
     outcome: Outcome,
@@ -79,7 +79,7 @@ impl QuickClaim {
     }
 
     /// Whether it has a lock or a note in the journal.
-    fn has_asides(&self) -> bool {
+    fn has_lock_or_note(&self) -> bool {
         self.lock().is_some() || self.note().is_some()
     }
 }
@@ -90,17 +90,18 @@ impl QuickSettle {
     }
 
     /// Whether it has a lock or a note in the journal.
-    fn has_asides(&self) -> bool {
+    fn has_lock_or_note(&self) -> bool {
         self.lock.is_some() || self.note().is_some()
     }
 }
 
-impl Quick {
+impl QuickStep {
     /// Takes the commands whose answer follows from an absent or a running effect, and which the
     /// quick statement can write.
     pub(crate) fn of(shared: &Shared, now: Now, batch: Vec<QueuedJob>) -> Self {
-        let (hints, claims, settles, rest) = (shared.hints(), Vec::new(), Vec::new(), Vec::new());
-        let mut quick = Self { now, hints, claims, settles, rest };
+        let advisory_lock_mask = shared.advisory_lock_mask();
+        let (claims, settles, rest) = (Vec::new(), Vec::new(), Vec::new());
+        let mut quick = Self { now, advisory_lock_mask, claims, settles, rest };
         for QueuedJob { job, wait } in batch {
             match job {
                 Job::Claim(job) => quick.take_claim(shared, QueuedJob { job, wait }),
@@ -108,38 +109,39 @@ impl Quick {
                 job => quick.rest.push(QueuedJob { job, wait }),
             }
         }
-        quick.claims.sort_unstable_by_key(|claim| claim.place);
-        quick.settles.sort_unstable_by_key(|settle| settle.place);
+        quick.claims.sort_unstable_by_key(|claim| claim.row_key);
+        quick.settles.sort_unstable_by_key(|settle| settle.row_key);
         quick
     }
 
     fn take_claim(&mut self, shared: &Shared, queued: QueuedJob<Pending<Claim>>) {
         let Claim { name, ask } = &queued.job.command;
-        let place = shared.namespaces.known(&name.namespace).map(|id| (id, name.key));
-        let place =
-            place.filter(|place| ask.part.is_none() && !shared.running().contains_key(place));
-        match place.and_then(|place| Some((place, FirstGrant::of(self.now, ask)?))) {
-            Some((place, grant)) => self.claims.push(QuickClaim { queued, place, grant }),
+        let row_key = shared.namespaces.known(&name.namespace).map(|id| (id, name.key));
+        let row_key =
+            row_key.filter(|row_key| ask.part.is_none() && !shared.running().contains_key(row_key));
+        match row_key.and_then(|row_key| Some((row_key, FirstGrant::of(self.now, ask)?))) {
+            Some((row_key, grant)) => self.claims.push(QuickClaim { queued, row_key, grant }),
             None => self.rest.push(queued.untyped()),
         }
     }
 
     fn take_settle(&mut self, shared: &Shared, queued: QueuedJob<Pending<Settle>>) {
         let settle = &queued.job.command;
-        let place = shared.namespaces.known(&settle.name.namespace).map(|id| (id, settle.name.key));
-        let success = place.and_then(|place| {
+        let row_key =
+            shared.namespaces.known(&settle.name.namespace).map(|id| (id, settle.name.key));
+        let success = row_key.and_then(|row_key| {
             let running = shared.running();
-            let row = running.get(&place)?;
+            let row = running.get(&row_key)?;
             let effect = plain_success(self.now, &row.effect, settle)?.effect;
             let (expires, lock) = (effect.expires(), effect.lock);
             let State::Succeeded(outcome) = effect.state else { return None };
-            let is_inline = outcome.body().is_some_and(|body| body.len() <= INLINE);
-            is_inline.then_some((place, row.entry, outcome, expires, lock))
+            let is_inline = outcome.body().is_some_and(|body| body.len() <= MAX_INLINE);
+            is_inline.then_some((row_key, row.entry, outcome, expires, lock))
         });
         match success {
-            Some((place, entry, outcome, expires, lock)) => {
+            Some((row_key, entry, outcome, expires, lock)) => {
                 let (expires, lock) = (expires.map(|at| at.0), lock.map(|lock| lock.0 as i64));
-                self.settles.push(QuickSettle { queued, place, entry, outcome, expires, lock });
+                self.settles.push(QuickSettle { queued, row_key, entry, outcome, expires, lock });
             }
             None => self.rest.push(queued.untyped()),
         }
@@ -156,8 +158,8 @@ impl Quick {
         pass(Point::QuickSent).map_err(PgFailure::lost)?;
         match taken {
             Err(PgFailure::Lost(_)) if planted(Bug::LostCommitIsDone) => {
-                let settles = self.settles.iter().map(|settle| settle.place);
-                Ok(settles.chain(self.claims.iter().map(|claim| claim.place)).zip(1..).collect())
+                let settles = self.settles.iter().map(|settle| settle.row_key);
+                Ok(settles.chain(self.claims.iter().map(|claim| claim.row_key)).zip(1..).collect())
             }
             taken => taken,
         }
@@ -165,8 +167,8 @@ impl Quick {
 
     fn write(&self, link: &Link) -> Result<Vec<(EffectRowKey, u64)>, PgFailure> {
         let rows = match (self.settles.as_slice(), self.claims.as_slice()) {
-            ([one], []) if link.is_ours() && !one.has_asides() => self.settle_one(link, one),
-            ([], [one]) if link.is_ours() && !one.has_asides() => self.claim_one(link, one),
+            ([one], []) if link.is_ours() && !one.has_lock_or_note() => self.settle_one(link, one),
+            ([], [one]) if link.is_ours() && !one.has_lock_or_note() => self.claim_one(link, one),
             _ => self.write_all(link),
         };
         rows?
@@ -179,12 +181,12 @@ impl Quick {
     }
 
     fn settle_one(&self, link: &Link, one: &QuickSettle) -> Result<Vec<Row>, PgFailure> {
-        link.often((
+        link.query_prepared((
             &Statements::get().settle,
             &[
                 (&self.now.wall.0, Type::INT8),
-                (&one.place.0, Type::INT4),
-                (&&one.place.1.as_bytes()[..], Type::BYTEA),
+                (&one.row_key.0, Type::INT4),
+                (&&one.row_key.1.as_bytes()[..], Type::BYTEA),
                 (&(one.entry as i64), Type::INT8),
                 (&one.outcome.body(), Type::BYTEA),
                 (&&one.outcome.digest().as_bytes()[..], Type::BYTEA),
@@ -196,12 +198,12 @@ impl Quick {
     fn claim_one(&self, link: &Link, one: &QuickClaim) -> Result<Vec<Row>, PgFailure> {
         let effect = one.effect();
         let ((safety, settling), (lease, deadline)) = (safety(effect), running(effect));
-        link.often((
+        link.query_prepared((
             &Statements::get().claim,
             &[
                 (&self.now.wall.0, Type::INT8),
-                (&one.place.0, Type::INT4),
-                (&&one.place.1.as_bytes()[..], Type::BYTEA),
+                (&one.row_key.0, Type::INT4),
+                (&&one.row_key.1.as_bytes()[..], Type::BYTEA),
                 (&&effect.fingerprint.as_bytes()[..], Type::BYTEA),
                 (&safety, Type::INT2),
                 (&settling, Type::INT8),
@@ -216,8 +218,8 @@ impl Quick {
 
     fn write_all(&self, link: &Link) -> Result<Vec<Row>, PgFailure> {
         let settles = || self.settles.iter();
-        let s_namespace: Vec<i32> = settles().map(|one| one.place.0).collect();
-        let s_key: Vec<&[u8]> = settles().map(|one| &one.place.1.as_bytes()[..]).collect();
+        let s_namespace: Vec<i32> = settles().map(|one| one.row_key.0).collect();
+        let s_key: Vec<&[u8]> = settles().map(|one| &one.row_key.1.as_bytes()[..]).collect();
         let s_entry: Vec<i64> = settles().map(|one| one.entry as i64).collect();
         let s_outcome: Vec<Option<&[u8]>> = settles().map(|one| one.outcome.body()).collect();
         let digests: Vec<Digest> = settles().map(|one| one.outcome.digest()).collect();
@@ -227,8 +229,8 @@ impl Quick {
         let s_note: Vec<Option<&str>> = settles().map(QuickSettle::note).collect();
         let claims = || self.claims.iter();
         let effects = || self.claims.iter().map(QuickClaim::effect);
-        let c_namespace: Vec<i32> = claims().map(|one| one.place.0).collect();
-        let c_key: Vec<&[u8]> = claims().map(|one| &one.place.1.as_bytes()[..]).collect();
+        let c_namespace: Vec<i32> = claims().map(|one| one.row_key.0).collect();
+        let c_key: Vec<&[u8]> = claims().map(|one| &one.row_key.1.as_bytes()[..]).collect();
         let c_fingerprint: Vec<&[u8]> = effects().map(|e| &e.fingerprint.as_bytes()[..]).collect();
         let c_safety: Vec<i16> = effects().map(|e| safety(e).0).collect();
         let c_settling: Vec<Option<i64>> = effects().map(|e| safety(e).1).collect();
@@ -263,45 +265,46 @@ impl Quick {
             (&c_lease, Type::BYTEA_ARRAY),
             (&c_deadline, Type::INT8_ARRAY),
         ];
-        if self.settles.iter().any(QuickSettle::has_asides)
-            || self.claims.iter().any(QuickClaim::has_asides)
+        if self.settles.iter().any(QuickSettle::has_lock_or_note)
+            || self.claims.iter().any(QuickClaim::has_lock_or_note)
         {
-            let hints: Param<'_> = (&(self.hints as i64), Type::INT8);
-            let s_asides: [Param<'_>; 2] =
+            let mask: Param<'_> = (&(self.advisory_lock_mask as i64), Type::INT8);
+            let s_lock_and_note: [Param<'_>; 2] =
                 [(&s_lock, Type::INT8_ARRAY), (&s_note, Type::TEXT_ARRAY)];
-            let c_asides: [Param<'_>; 2] =
+            let c_lock_and_note: [Param<'_>; 2] =
                 [(&c_lock, Type::INT8_ARRAY), (&c_note, Type::TEXT_ARRAY)];
-            let all = [&[now, hints][..], &settles, &s_asides, &claims, &c_asides].concat();
-            link.often((CALL_WITH_LOCKS, &all))
+            let all =
+                [&[now, mask][..], &settles, &s_lock_and_note, &claims, &c_lock_and_note].concat();
+            link.query_prepared((CALL_WITH_LOCKS, &all))
         } else {
             let statement = if link.is_ours() { &Statements::get().batch } else { CALL };
-            link.often((statement, &[&[now][..], &settles, &claims].concat()))
+            link.query_prepared((statement, &[&[now][..], &settles, &claims].concat()))
         }
     }
 
-    /// Answers the commands that took effect; the others are left for a closer look.
+    /// Answers the commands that took effect. The others stay in `rest`.
     pub(crate) fn conclude(
         &mut self,
         shared: &Shared,
         taken: &[(EffectRowKey, u64)],
-        served: &mut Served,
+        results: &mut BatchResults,
     ) {
         let taken: HashMap<EffectRowKey, u64> = taken.iter().copied().collect();
-        for QuickSettle { mut queued, place, .. } in self.settles.drain(..) {
-            if taken.contains_key(&place) {
-                shared.running().remove(&place);
+        for QuickSettle { mut queued, row_key, .. } in self.settles.drain(..) {
+            if taken.contains_key(&row_key) {
+                shared.running().remove(&row_key);
                 queued.job.answer(Ok(Settled::Recorded));
-                served.answer(Job::Settle(queued.job));
+                results.answer(Job::Settle(queued.job));
             } else {
                 self.rest.push(queued.untyped());
             }
         }
-        for QuickClaim { mut queued, place, grant } in self.claims.drain(..) {
-            if let Some(entry) = taken.get(&place) {
+        for QuickClaim { mut queued, row_key, grant } in self.claims.drain(..) {
+            if let Some(entry) = taken.get(&row_key) {
                 let (grant, Change { effect, .. }) = grant.under(Fence(*entry));
-                shared.remember(place, EffectRow { entry: *entry, effect });
+                shared.cache_running(row_key, EffectRow { entry: *entry, effect });
                 queued.job.answer(Ok(Verdict::Granted(grant)));
-                served.answer(Job::Claim(queued.job));
+                results.answer(Job::Claim(queued.job));
             } else {
                 self.rest.push(queued.untyped());
             }

@@ -61,9 +61,9 @@ fn open<'a>(shared: &Shared, link: &'a mut Option<Link>) -> Result<&'a Link, PgF
 }
 
 fn serve(shared: &Shared, link: &Link, reading: Reading) {
-    match shared.clock.reckon(link) {
+    match shared.clock.estimate(link) {
         Ok(now) => {
-            reading(Ok(&mut PgTxn::new(link, &shared.namespaces, now, Access::Look)));
+            reading(Ok(&mut PgTxn::new(link, &shared.namespaces, now, Access::ReadOnly)));
         }
         Err(failure) => {
             let error: StoreError = failure.into_store_error();

@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use crate::connect::Link;
-use crate::effect::{self, EffectRowKey, bytes, place};
+use crate::effect::{self, EffectRowKey, bytes, row_key};
 use crate::error::PgFailure;
 use crate::txn::PgTxn;
 
@@ -25,12 +25,12 @@ impl ResultIndexView for PgTxn<'_> {
         filter: &ResultFilter,
     ) -> Result<Vec<IndexedResult>, StoreError> {
         let found = self.try_indexed_results(namespace, filter);
-        self.noting(found)
+        self.keep_failure(found)
     }
 
     fn cache_stats(&mut self, namespace: &Namespace) -> Result<CacheStats, StoreError> {
         let stats = self.try_cache_stats(namespace);
-        self.noting(stats)
+        self.keep_failure(stats)
     }
 }
 
@@ -43,15 +43,15 @@ impl ResultIndexTxn for PgTxn<'_> {
         now: Now,
     ) -> Result<(), StoreError> {
         let number = self.namespace(&name.namespace);
-        let place = (self.noting(number)?, name.key);
+        let row_key = (self.keep_failure(number)?, name.key);
         let (entry, at) = (entry.clone(), now.wall);
-        self.staged.index_entries.push(NewIndexEntry { place, entry, bytes, at });
+        self.staged.index_entries.push(NewIndexEntry { row_key, entry, bytes, at });
         Ok(())
     }
 
     fn record_accesses(&mut self, accesses: &[CacheAccess], now: Now) -> Result<(), StoreError> {
         let recorded = self.try_record_accesses(accesses, now);
-        self.noting(recorded)
+        self.keep_failure(recorded)
     }
 
     fn evict(
@@ -61,7 +61,7 @@ impl ResultIndexTxn for PgTxn<'_> {
         limit: usize,
     ) -> Result<usize, StoreError> {
         let evicted = self.try_evict(namespace, which, limit);
-        self.noting(evicted)
+        self.keep_failure(evicted)
     }
 }
 
@@ -190,15 +190,15 @@ impl PgTxn<'_> {
                 (&key, Type::BYTEA),
             ],
         )?;
-        let places: Vec<EffectRowKey> = found.iter().map(place).collect::<Result<_, _>>()?;
-        effect::remove(self.link, &places)?;
-        Ok(places.len())
+        let row_keys: Vec<EffectRowKey> = found.iter().map(row_key).collect::<Result<_, _>>()?;
+        effect::remove(self.link, &row_keys)?;
+        Ok(row_keys.len())
     }
 }
 
 /// An index entry, which is written when all commands of the batch have been judged.
 pub(crate) struct NewIndexEntry {
-    pub(crate) place: EffectRowKey,
+    pub(crate) row_key: EffectRowKey,
     pub(crate) entry: IndexEntry,
     pub(crate) bytes: u64,
     pub(crate) at: Timestamp,
@@ -209,15 +209,15 @@ pub(crate) fn put(link: &Link, results: &[NewIndexEntry]) -> Result<(), PgFailur
     if results.is_empty() {
         return Ok(());
     }
-    let namespace: Vec<i32> = results.iter().map(|result| result.place.0).collect();
-    let key: Vec<&[u8]> = results.iter().map(|result| &result.place.1.as_bytes()[..]).collect();
+    let namespace: Vec<i32> = results.iter().map(|result| result.row_key.0).collect();
+    let key: Vec<&[u8]> = results.iter().map(|result| &result.row_key.1.as_bytes()[..]).collect();
     let bytes: Vec<i64> = results.iter().map(|result| result.bytes as i64).collect();
     let at: Vec<i64> = results.iter().map(|result| result.at.0).collect();
     let whole: Vec<bool> = results.iter().map(|result| result.entry.whole).collect();
     let text = |of: fn(&IndexEntry) -> &String| -> Vec<&str> {
         results.iter().map(|result| of(&result.entry).as_str()).collect()
     };
-    link.often((
+    link.query_prepared((
         "INSERT INTO hapax.result_index
              (namespace, key, bytes, created, used, whole, ontology, version, text_hash, params_hash)
          SELECT n, k, b, a, a, w, o, v, t, p

@@ -15,25 +15,25 @@ use crate::txn::PgTxn;
 impl RouteView for PgTxn<'_> {
     fn routing(&mut self) -> Result<Routing, StoreError> {
         let routing = self.try_routing();
-        self.noting(routing)
+        self.keep_failure(routing)
     }
 
     fn sinks(&mut self) -> Result<Vec<Sink>, StoreError> {
         let sinks = self.try_sinks();
-        self.noting(sinks)
+        self.keep_failure(sinks)
     }
 }
 
 impl RouteTxn for PgTxn<'_> {
     fn put_routing(&mut self, routing: &Routing) -> Result<(), StoreError> {
         let put = self.try_put_routing(routing);
-        self.noting(put)
+        self.keep_failure(put)
     }
 
     fn put_paused(&mut self, sink: &SinkName, paused: bool) -> Result<bool, StoreError> {
         let sql = "UPDATE hapax.sink SET paused = $2, changed = changed + 1 WHERE name = $1";
         let params: [Param<'_>; 2] = [(&sink.as_str(), Type::TEXT), (&paused, Type::BOOL)];
-        self.noting(self.link.execute(sql, &params)).map(|rows| rows > 0)
+        self.keep_failure(self.link.execute(sql, &params)).map(|rows| rows > 0)
     }
 }
 
@@ -41,7 +41,7 @@ impl PgTxn<'_> {
     /// The number of a sink, if it is known.
     pub(crate) fn sink_id(&self, name: &SinkName) -> Result<Option<i16>, PgFailure> {
         let sql = "SELECT id FROM hapax.sink WHERE name = $1";
-        let rows = self.link.often((sql, &[(&name.as_str(), Type::TEXT)]))?;
+        let rows = self.link.query_prepared((sql, &[(&name.as_str(), Type::TEXT)]))?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
@@ -49,7 +49,7 @@ impl PgTxn<'_> {
         let sinks = "SELECT name, remembers_ms FROM hapax.sink WHERE declared ORDER BY id";
         let routes = "SELECT r.nth, r.event, r.dataset, s.name FROM hapax.route r
             LEFT JOIN hapax.sink s ON s.id = r.sink ORDER BY r.id";
-        let (sinks, rows) = self.link.both((sinks, &[]), (routes, &[]))?;
+        let (sinks, rows) = self.link.query_both((sinks, &[]), (routes, &[]))?;
         let read = |row: &Row| {
             Ok((sink_name(row, 0)?, row.try_get::<_, Option<i64>>(1)?.map(|ms| ms as u64)))
         };
@@ -76,7 +76,7 @@ impl PgTxn<'_> {
                 remembers_ms: row.try_get::<_, Option<i64>>(3)?.map(|ms| ms as u64),
             })
         };
-        self.link.often((sql, &[]))?.iter().map(read).collect()
+        self.link.query_prepared((sql, &[]))?.iter().map(read).collect()
     }
 
     fn try_put_routing(&self, routing: &Routing) -> Result<(), PgFailure> {

@@ -24,7 +24,7 @@ const SUCCEED: &str = "UPDATE hapax.effect e
 const UNCHANGED: &str =
     "e.namespace = s.namespace AND e.key = s.key AND e.entry = s.entry AND e.state = 0";
 
-/// The same as the harness plants it: the version does not count.
+/// The condition without the version, which the harness plants as a bug.
 const UNCONDITIONAL: &str = "e.namespace = s.namespace AND e.key = s.key";
 
 /// The key of the claim `c` is free, and its lease is in force.

@@ -12,9 +12,9 @@ use crate::txn::PgTxn;
 
 impl StepView for PgTxn<'_> {
     fn steps(&mut self, name: &Name, attempt: AttemptId) -> Result<Vec<Step>, StoreError> {
-        let place = self.place(name);
-        match self.noting(place)? {
-            Some(place) => self.noting(steps(self.link, place, attempt)),
+        let row_key = self.row_key(name);
+        match self.keep_failure(row_key)? {
+            Some(row_key) => self.keep_failure(steps(self.link, row_key, attempt)),
             None => Ok(Vec::new()),
         }
     }
@@ -28,8 +28,8 @@ impl StepTxn for PgTxn<'_> {
         step: &Step,
     ) -> Result<(), StoreError> {
         let id = self.namespace(&name.namespace);
-        let place = (self.noting(id)?, name.key);
-        self.noting(push_step(self.link, place, attempt, step))
+        let row_key = (self.keep_failure(id)?, name.key);
+        self.keep_failure(push_step(self.link, row_key, attempt, step))
     }
 }
 

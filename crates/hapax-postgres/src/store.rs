@@ -20,7 +20,7 @@ use crate::migrate;
 use crate::namespace::Namespaces;
 use crate::queue::{Queue, QueuedJob, Subject};
 
-/// How the database is used.
+/// How the store uses the database.
 #[derive(Clone)]
 pub struct Options {
     /// How many batches are in flight at once, each on a connection of its own.
@@ -28,14 +28,14 @@ pub struct Options {
     /// How many connections serve reads.
     pub readers: usize,
     /// How many bits of a lock's key its advisory lock has. With fewer bits, more claims are put off.
-    pub hint_bits: u32,
-    /// A clock instead of the server's, for tests.
+    pub advisory_lock_bits: u32,
+    /// A clock for tests, instead of the server's.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { lanes: 2, readers: 2, hint_bits: 64, clock: None }
+        Self { lanes: 2, readers: 2, advisory_lock_bits: 64, clock: None }
     }
 }
 
@@ -44,17 +44,17 @@ pub(crate) struct Shared {
     pub(crate) address: Address,
     pub(crate) clock: ServerClock,
     pub(crate) namespaces: Namespaces,
-    pub(crate) hint_bits: u32,
+    pub(crate) advisory_lock_bits: u32,
     pub(crate) queue: Queue,
     /// Commands that had to wait for another open transaction.
     pub(crate) slow: Queue,
     /// Whether most of the recent claims found a row.
-    pub(crate) claims_find: AtomicBool,
+    pub(crate) most_claims_found: AtomicBool,
     running: Mutex<HashMap<EffectRowKey, EffectRow>>,
 }
 
 /// How many running effects are cached.
-const REMEMBERED: usize = 1 << 17;
+const RUNNING_CAPACITY: usize = 1 << 17;
 
 impl Shared {
     pub(crate) fn connect(&self) -> Result<Link, PgFailure> {
@@ -69,8 +69,8 @@ impl Shared {
     }
 
     /// The bits of a lock's key that its advisory lock has.
-    pub(crate) fn hints(&self) -> u64 {
-        u64::MAX.checked_shr(64 - self.hint_bits.clamp(1, 64)).unwrap_or(0)
+    pub(crate) fn advisory_lock_mask(&self) -> u64 {
+        u64::MAX.checked_shr(64 - self.advisory_lock_bits.clamp(1, 64)).unwrap_or(0)
     }
 
     /// Running effects that this process was granted, as it last saw them. They may be out of date: a
@@ -79,14 +79,14 @@ impl Shared {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(crate) fn remember(&self, place: EffectRowKey, row: EffectRow) {
+    pub(crate) fn cache_running(&self, row_key: EffectRowKey, row: EffectRow) {
         let mut running = self.running();
         // Effects that were settled elsewhere, in a caller's transaction or by an operator, are never
         // removed: the cache is cleared when it is full.
-        if running.len() >= REMEMBERED {
+        if running.len() >= RUNNING_CAPACITY {
             running.clear();
         }
-        running.insert(place, row);
+        running.insert(row_key, row);
     }
 }
 
@@ -97,10 +97,10 @@ pub struct PgStore {
     /// The durability settings that were off when it was opened.
     off_at_open: Vec<String>,
     readings: Option<Sender<Reading>>,
-    /// The lane of a lone caller's own thread.
-    here: Mutex<Lane>,
+    /// The lane that a lone caller uses on its own thread.
+    caller_lane: Mutex<Lane>,
     lanes: Vec<JoinHandle<()>>,
-    others: Vec<JoinHandle<()>>,
+    other_threads: Vec<JoinHandle<()>>,
 }
 
 impl PgStore {
@@ -108,7 +108,7 @@ impl PgStore {
     /// thread that may block.
     pub fn open(url: &str, options: Options) -> Result<Self, StoreError> {
         let address = Address::parse(url)?;
-        let (ledger, off_at_open) = tried(|| {
+        let (ledger, off_at_open) = with_retries(|| {
             let link = Link::connect(&address)?;
             migrate::check(&link)?;
             let ledger = link.one("SELECT ledger::text FROM hapax.self", &[])?.try_get(0)?;
@@ -122,13 +122,13 @@ impl PgStore {
             address,
             clock: ServerClock::new(options.clock),
             namespaces: Namespaces::default(),
-            hint_bits: options.hint_bits,
+            advisory_lock_bits: options.advisory_lock_bits,
             queue: Queue::default(),
             slow: Queue::default(),
-            claims_find: AtomicBool::new(false),
+            most_claims_found: AtomicBool::new(false),
             running: Mutex::default(),
         });
-        let here = Mutex::new(Lane::new(shared.clone(), LaneKind::Ordinary));
+        let caller_lane = Mutex::new(Lane::new(shared.clone(), LaneKind::Ordinary));
         let (readings, received) = std::sync::mpsc::channel();
         let received = Arc::new(Mutex::new(received));
         let mut store = Self {
@@ -136,20 +136,20 @@ impl PgStore {
             ledger,
             off_at_open,
             readings: Some(readings),
-            here,
+            caller_lane,
             lanes: Vec::new(),
-            others: Vec::new(),
+            other_threads: Vec::new(),
         };
         for _ in 0..options.lanes.max(1) {
             let lane = Lane::new(store.shared.clone(), LaneKind::Ordinary);
             store.lanes.push(spawn("lane", move || lane.run())?);
         }
         let lane = Lane::new(store.shared.clone(), LaneKind::Slow);
-        store.others.push(spawn("slow lane", move || lane.run())?);
+        store.other_threads.push(spawn("slow lane", move || lane.run())?);
         for _ in 0..options.readers.max(1) {
             let (shared, received) = (store.shared.clone(), received.clone());
             let reader = move || crate::reader::run(&shared, &received);
-            store.others.push(spawn("reader", reader)?);
+            store.other_threads.push(spawn("reader", reader)?);
         }
         Ok(store)
     }
@@ -161,7 +161,7 @@ impl PgStore {
     /// The durability settings that were turned off since the ledger was opened, as a reload of the
     /// server's configuration can. Blocks.
     pub fn turned_off(&self) -> Result<Vec<String>, StoreError> {
-        let mut off = tried(|| doctor::turned_off(&self.connect()?))?;
+        let mut off = with_retries(|| doctor::turned_off(&self.connect()?))?;
         off.retain(|setting| !self.off_at_open.contains(setting));
         Ok(off)
     }
@@ -174,7 +174,7 @@ impl PgStore {
     /// The public key that this ledger's journal is sealed with: the first that was offered.
     /// Blocks.
     pub fn public_key(&self, offer: Option<&str>) -> Result<Option<String>, StoreError> {
-        tried(|| {
+        with_retries(|| {
             let link = self.shared.connect()?;
             let known = link.one("SELECT public_key FROM hapax.self", &[])?.try_get(0)?;
             let (None, Some(offer)) = (&known, offer) else { return Ok(known) };
@@ -194,8 +194,10 @@ impl PgStore {
     }
 }
 
-/// Does `work`, up to three times if its connection breaks.
-pub(crate) fn tried<T>(mut work: impl FnMut() -> Result<T, PgFailure>) -> Result<T, StoreError> {
+/// Does `work`, up to three times if it loses the connection.
+pub(crate) fn with_retries<T>(
+    mut work: impl FnMut() -> Result<T, PgFailure>,
+) -> Result<T, StoreError> {
     for _ in 0..2 {
         match work() {
             Err(PgFailure::Lost(_)) => std::thread::sleep(std::time::Duration::from_millis(20)),
@@ -218,7 +220,7 @@ impl Store for PgStore {
     fn submit_here(&self, job: Job) -> Option<Job> {
         let many = Handle::try_current()
             .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-        let (true, Ok(mut lane)) = (many, self.here.try_lock()) else { return Some(job) };
+        let (true, Ok(mut lane)) = (many, self.caller_lane.try_lock()) else { return Some(job) };
         if !self.shared.queue.enter(&Subject::of(&job)) {
             return Some(job);
         }
@@ -239,15 +241,16 @@ impl Drop for PgStore {
     fn drop(&mut self) {
         self.readings = None;
         // A connection has a runtime, which must not end inside another one.
-        let link = self.here.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take_link();
+        let link =
+            self.caller_lane.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner()).take_link();
         let _ = std::thread::spawn(move || drop(link)).join();
         self.shared.queue.close();
         for lane in self.lanes.drain(..) {
             let _ = lane.join();
         }
-        // Closed last: until the lanes end, they send it commands that have to wait.
+        // The slow queue closes last: until the lanes end, they send it commands that have to wait.
         self.shared.slow.close();
-        for thread in self.others.drain(..) {
+        for thread in self.other_threads.drain(..) {
             let _ = thread.join();
         }
     }

@@ -14,17 +14,17 @@ use crate::txn::PgTxn;
 
 impl TokenView for PgTxn<'_> {
     fn tokens(&mut self) -> Result<Vec<Token>, StoreError> {
-        self.noting(all(self.link))
+        self.keep_failure(all(self.link))
     }
 }
 
 impl TokenTxn for PgTxn<'_> {
     fn put_token(&mut self, token: &Token) -> Result<(), StoreError> {
-        self.noting(put(self.link, token))
+        self.keep_failure(put(self.link, token))
     }
 
     fn drop_token(&mut self, id: TokenId) -> Result<bool, StoreError> {
-        self.noting(remove(self.link, id))
+        self.keep_failure(remove(self.link, id))
     }
 }
 

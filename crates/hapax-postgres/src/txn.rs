@@ -14,12 +14,12 @@ use hapax_core::time::Now;
 use hapax_store::{StoreError, Txn, View};
 
 use crate::connect::Link;
-use crate::effect::{self, EffectRow, EffectRowKey, Write};
+use crate::effect::{self, EffectRow, EffectRowKey, RowWrite};
 use crate::epoch::EpochRowKey;
 use crate::error::PgFailure;
 use crate::journal;
 use crate::lease;
-use crate::lock::{self, LockRowKey, Taken};
+use crate::lock::{self, LockRowKey, LockWrite};
 use crate::namespace::Namespaces;
 use crate::outbox;
 use crate::part;
@@ -29,8 +29,8 @@ use crate::writes::Writes;
 /// The rights of a view to the rows that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Only read, by a caller that has no more than a view.
-    Look,
+    /// Only read: the caller has a view, and no transaction that may write.
+    ReadOnly,
     /// Lock effects and locks when they are read. Lock a lease only when its time seems to be up: a
     /// healthy one is only read.
     Write,
@@ -47,19 +47,20 @@ pub(crate) struct PgTxn<'a> {
     pub(crate) ontologies: HashMap<(i32, String), Option<String>>,
     pub(crate) now: Now,
     pub(crate) access: Access,
-    pub(crate) loaded: Loaded,
+    pub(crate) loaded: LoadedRows,
     /// The writes of earlier commands.
     pub(crate) written: Writes,
     /// The writes of the current command.
     pub(crate) staged: Writes,
-    pub(crate) numbers: VecDeque<u64>,
+    /// Entry numbers that the transaction has taken and not used yet.
+    pub(crate) entry_numbers: VecDeque<u64>,
     /// Why a read or write failed; the lane that runs the transaction takes it.
     failure: Option<PgFailure>,
 }
 
-/// The rows that were read, each when a command first asked for it.
+/// The rows that were read, each when a command first needed it.
 #[derive(Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedRows {
     pub(crate) effects: HashMap<EffectRowKey, Option<EffectRow>>,
     pub(crate) leases: HashMap<LeaseId, Option<Lease>>,
     pub(crate) locks: HashMap<LockRowKey, Option<Lock>>,
@@ -80,15 +81,15 @@ impl<'a> PgTxn<'a> {
             access,
             epochs: HashMap::new(),
             ontologies: HashMap::new(),
-            loaded: Loaded::default(),
+            loaded: LoadedRows::default(),
             written: Writes::default(),
             staged: Writes::default(),
-            numbers: VecDeque::new(),
+            entry_numbers: VecDeque::new(),
             failure: None,
         }
     }
 
-    /// Reads what a batch will surely need: locks, then effects, each in order.
+    /// Reads the rows that a batch certainly needs: locks, then effects, each in the order of keys.
     pub(crate) fn preload(
         &mut self,
         locks: &[LockRowKey],
@@ -98,12 +99,12 @@ impl<'a> PgTxn<'a> {
         self.load_locks(locks)?;
         self.load_effects(effects)?;
         if numbers > 0 {
-            self.numbers.extend(journal::numbers(self.link, numbers)?);
+            self.entry_numbers.extend(journal::take_entry_numbers(self.link, numbers)?);
         }
         Ok(())
     }
 
-    /// Reads what a look at claims will surely need, in one round trip.
+    /// Reads the effects and the lease that a look at claims certainly needs, in one round trip.
     pub(crate) fn preview(
         &mut self,
         effects: &[EffectRowKey],
@@ -111,7 +112,7 @@ impl<'a> PgTxn<'a> {
     ) -> Result<(), PgFailure> {
         let Some(id) = lease else { return self.load_effects(effects) };
         let (mut rows, lease) = effect::load_with(self.link, effects, id)?;
-        self.loaded.effects.extend(effects.iter().map(|place| (*place, rows.remove(place))));
+        self.loaded.effects.extend(effects.iter().map(|row_key| (*row_key, rows.remove(row_key))));
         self.loaded.leases.insert(id, lease);
         Ok(())
     }
@@ -120,7 +121,7 @@ impl<'a> PgTxn<'a> {
     pub(crate) fn end_command(&mut self, keep: bool) {
         let staged = std::mem::take(&mut self.staged);
         if keep {
-            self.written.take(staged);
+            self.written.merge(staged);
         }
     }
 
@@ -134,35 +135,36 @@ impl<'a> PgTxn<'a> {
         self.written.effects.iter()
     }
 
-    /// Sends all writes, in the order of locks: leases, locks, effects.
+    /// Sends all writes, in lock order: leases, locks, effects.
     pub(crate) fn flush(&mut self) -> Result<(), PgFailure> {
         let written = std::mem::take(&mut self.written);
         for lease in written.leases.values() {
             lease::put(self.link, lease)?;
         }
         let (mut taken, mut released) = (Vec::new(), Vec::new());
-        for (place, lock) in &written.locks {
-            let over = self.loaded.locks.get(place).copied().flatten().map(|held| held.attempt);
-            match (lock, over) {
-                (Some(lock), over) => {
-                    taken.push(Taken { namespace: place.0, over, lock: *lock });
+        for (row_key, lock) in &written.locks {
+            let held = self.loaded.locks.get(row_key).copied().flatten();
+            match (lock, held.map(|held| held.attempt)) {
+                (Some(lock), replaced_attempt) => {
+                    let namespace = row_key.0;
+                    taken.push(LockWrite { namespace, replaced_attempt, lock: *lock });
                 }
-                (None, Some(attempt)) => released.push((*place, attempt)),
+                (None, Some(attempt)) => released.push((*row_key, attempt)),
                 (None, None) => {}
             }
         }
         lock::put(self.link, &taken)?;
         lock::release(self.link, &released)?;
-        let over = |place: &EffectRowKey| {
-            self.loaded.effects.get(place).and_then(Option::as_ref).map_or(0, |row| row.entry)
+        let loaded_entry = |row_key: &EffectRowKey| {
+            self.loaded.effects.get(row_key).and_then(Option::as_ref).map_or(0, |row| row.entry)
         };
         let effects: Vec<_> = written
             .effects
             .into_iter()
-            .map(|(place, row)| Write { over: over(&place), place, row })
+            .map(|(row_key, row)| RowWrite { replaced_entry: loaded_entry(&row_key), row_key, row })
             .collect();
         effect::put(self.link, &effects)?;
-        journal::append(self.link, &written.notes)?;
+        journal::append(self.link, &written.entries)?;
         for new in &written.records {
             outbox::put(self.link, new.namespace, &new.record, &new.sinks)?;
         }
@@ -175,12 +177,15 @@ impl<'a> PgTxn<'a> {
     }
 
     /// Whether this view only reads.
-    pub(crate) fn is_look(&self) -> bool {
-        self.access == Access::Look
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.access == Access::ReadOnly
     }
 
     /// Keeps the reason of a failure for the lane that runs the transaction.
-    pub(crate) fn noting<T>(&mut self, result: Result<T, PgFailure>) -> Result<T, StoreError> {
+    pub(crate) fn keep_failure<T>(
+        &mut self,
+        result: Result<T, PgFailure>,
+    ) -> Result<T, StoreError> {
         result.map_err(|failure| {
             let error = match &failure {
                 PgFailure::Lost(text) | PgFailure::Busy(text) => {
@@ -201,7 +206,7 @@ impl View for PgTxn<'_> {
 
     fn namespaces(&mut self) -> Result<Vec<Namespace>, StoreError> {
         let namespaces = self.namespaces.all(self.link);
-        self.noting(namespaces)
+        self.keep_failure(namespaces)
     }
 }
 

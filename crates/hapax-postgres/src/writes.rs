@@ -9,7 +9,7 @@ use hapax_core::part::Part;
 use hapax_core::route::SinkName;
 
 use crate::effect::{EffectRow, EffectRowKey};
-use crate::journal::Note;
+use crate::journal::NewEntry;
 use crate::lock::LockRowKey;
 use crate::result_index::NewIndexEntry;
 
@@ -19,7 +19,7 @@ pub(crate) struct Writes {
     pub(crate) effects: BTreeMap<EffectRowKey, EffectRow>,
     pub(crate) leases: BTreeMap<LeaseId, Lease>,
     pub(crate) locks: BTreeMap<LockRowKey, Option<Lock>>,
-    pub(crate) notes: Vec<Note>,
+    pub(crate) entries: Vec<NewEntry>,
     pub(crate) records: Vec<NewRecord>,
     pub(crate) index_entries: Vec<NewIndexEntry>,
     pub(crate) parts: BTreeMap<EffectRowKey, Part>,
@@ -35,11 +35,11 @@ pub(crate) struct NewRecord {
 
 impl Writes {
     /// Adds the writes of a newer command.
-    pub(crate) fn take(&mut self, newer: Self) {
+    pub(crate) fn merge(&mut self, newer: Self) {
         self.effects.extend(newer.effects);
         self.leases.extend(newer.leases);
         self.locks.extend(newer.locks);
-        self.notes.extend(newer.notes);
+        self.entries.extend(newer.entries);
         self.records.extend(newer.records);
         self.index_entries.extend(newer.index_entries);
         self.parts.extend(newer.parts);

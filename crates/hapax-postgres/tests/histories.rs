@@ -20,7 +20,7 @@ use hapax_core::outbox::{Artifact, Event, Order, Payload};
 use hapax_core::outcome::Outcome;
 use hapax_core::part::{Part, PartFilter};
 use hapax_core::route::{Route, SinkName};
-use hapax_postgres::foreign::{self, Unsettled};
+use hapax_postgres::foreign::{self, SettleError};
 use hapax_postgres::{Options, PgStore, tokio_postgres};
 use hapax_sqlite::SqliteStore;
 use hapax_store::outbox::{Attachments, Emission, RecordFilter, RecordStatus, Routing};
@@ -151,21 +151,21 @@ fn events(key: u8) -> Vec<Emission> {
     let events = match key {
         0 => vec![],
         1 => vec![
-            Event { artifact: Some(artifact()), ..event("told", Order::Dataset) },
-            Event { version: Some("v1".into()), ..event("told", Order::Key("é".into())) },
-            Event { pipeline: Some("p".into()), ..event("told", Order::Free) },
+            Event { artifact: Some(artifact()), ..event("published", Order::Dataset) },
+            Event { version: Some("v1".into()), ..event("published", Order::Key("é".into())) },
+            Event { pipeline: Some("p".into()), ..event("published", Order::Free) },
         ],
-        _ => vec![event("untold", Order::Dataset)],
+        _ => vec![event("unrouted", Order::Dataset)],
     };
     let numbered = events.into_iter().zip(0..);
     numbered.map(|(event, ordinal)| Emission { ordinal, event }).collect()
 }
 
-/// Two sinks, and a route to them for the `told` events.
+/// Two sinks, and a route to them for the `published` events.
 fn route(stores: &[&dyn Store]) {
     let sink = |name| SinkName::new(name).expect("a name");
     let sinks = vec![(sink("one"), None), (sink("two"), Some(60_000))];
-    let (event, dataset) = ("told*".into(), "*".into());
+    let (event, dataset) = ("published*".into(), "*".into());
     let routes = vec![Route { event, dataset, sinks: vec![sink("one"), sink("two")] }];
     let routing = Routing { sinks, routes };
     for store in stores {
@@ -316,28 +316,28 @@ fn job(command: impl Request) -> Job {
 /// it shows: each store has numbers of its own.
 fn answer(store: &dyn Store, job: &Job) -> String {
     match job {
-        Job::OpenLease(job) => told(store, &job.command),
-        Job::RenewLease(job) => told(store, &job.command),
-        Job::CloseLease(job) => told(store, &job.command),
+        Job::OpenLease(job) => plain_answer(store, &job.command),
+        Job::RenewLease(job) => plain_answer(store, &job.command),
+        Job::CloseLease(job) => plain_answer(store, &job.command),
         Job::Claim(job) => verdict(wait(call(store, job.command.clone()))),
-        Job::Settle(job) => told(store, &fenced(store, &job.command)),
+        Job::Settle(job) => plain_answer(store, &fenced(store, &job.command)),
         Job::Reconcile(job) => {
             let fence = shown(store, &job.command.name).map_or(Fence(0), |effect| effect.fence);
-            told(store, &command::Reconcile { fence, ..job.command.clone() })
+            plain_answer(store, &command::Reconcile { fence, ..job.command.clone() })
         }
         Job::Resolve(job) => {
             let seen = seen(store, &job.command.name, job.command.seen);
-            told(store, &command::Resolve { seen, ..job.command.clone() })
+            plain_answer(store, &command::Resolve { seen, ..job.command.clone() })
         }
-        Job::RegisterStep(job) => told(store, &job.command),
-        Job::RolledBack(job) => told(store, &job.command),
+        Job::RegisterStep(job) => plain_answer(store, &job.command),
+        Job::RolledBack(job) => plain_answer(store, &job.command),
         Job::Reset(job) => {
             let seen = seen(store, &job.command.name, job.command.seen);
-            told(store, &command::Reset { seen, ..job.command.clone() })
+            plain_answer(store, &command::Reset { seen, ..job.command.clone() })
         }
-        Job::Advance(job) => told(store, &job.command),
-        Job::Expire(job) => told(store, &job.command),
-        Job::Sweep(job) => told(store, &job.command),
+        Job::Advance(job) => plain_answer(store, &job.command),
+        Job::Expire(job) => plain_answer(store, &job.command),
+        Job::Sweep(job) => plain_answer(store, &job.command),
         other => panic!("no act leads to {other:?}"),
     }
 }
@@ -361,7 +361,7 @@ fn fenced(store: &dyn Store, settle: &command::Settle) -> command::Settle {
     command::Settle { fence: Some(Fence(entry.map_or(0, |entry| entry.id))), ..settle.clone() }
 }
 
-fn told<R: Request>(store: &dyn Store, command: &R) -> String {
+fn plain_answer<R: Request>(store: &dyn Store, command: &R) -> String {
     plain(wait(call(store, command.clone())))
 }
 
@@ -575,7 +575,7 @@ fn by_sql(runtime: &Runtime, client: &Client, store: &PgStore, job: &Job) -> Str
         Job::Settle(job) => {
             let settle = fenced(store, &job.command);
             let (Report::Succeeded(outcome), Some(fence)) = (&settle.report, settle.fence) else {
-                return told(store, &settle);
+                return plain_answer(store, &settle);
             };
             let by = (settle.attempt, fence);
             let settled = runtime.block_on(async {
@@ -591,8 +591,10 @@ fn by_sql(runtime: &Runtime, client: &Client, store: &PgStore, job: &Job) -> Str
                 // The store journals the contradiction, as the engine asks it to.
                 // A repeated settle is an error in a caller's transaction, and no change to a lone
                 // caller.
-                Err(Unsettled::Fenced | Unsettled::AlreadyRecorded) => told(store, &settle),
-                Err(Unsettled::Store(error)) => plain::<Settled>(Err(error)),
+                Err(SettleError::Fenced | SettleError::AlreadyRecorded) => {
+                    plain_answer(store, &settle)
+                }
+                Err(SettleError::Store(error)) => plain::<Settled>(Err(error)),
             }
         }
         job => answer(store, job),

@@ -117,8 +117,8 @@ fn claim_as(attempt: u8, key: u8, lock: Option<u64>) -> command::Claim {
     command::Claim { name: name(key), ask }
 }
 
-/// Proves P-4: of the claims that ask for the same lock at the same moment, one gets it. The others
-/// are told its holder, and claims without this lock go on. Their notes are in the journal.
+/// Proves P-4: of the claims that ask for the same lock at the same moment, one gets it. The verdict of
+/// the others names its holder, and claims without this lock go on. Their notes are in the journal.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_concurrent_claims_one_gets_the_lock() {
     let bench = Bench::new().await;
@@ -136,8 +136,8 @@ async fn of_many_concurrent_claims_one_gets_the_lock() {
         let holder = wanted(key).and_then(|lock| holders[lock as usize]);
         match answer {
             Verdict::Granted(_) => assert!(holder.is_none_or(|it| it == key)),
-            Verdict::Locked { holder: told } => {
-                assert_eq!(Some(*told), holder.map(|it| name(it).key), "{key}");
+            Verdict::Locked { holder: named } => {
+                assert_eq!(Some(*named), holder.map(|it| name(it).key), "{key}");
             }
             other => panic!("{key}: {other:?}"),
         }
@@ -185,7 +185,7 @@ async fn a_lock_is_not_taken_from_an_earlier_claim() {
     let second = other.transaction().await.expect("a transaction");
     let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid").get(0);
     let claims = async {
-        second.batch_execute(&ask("second")).await.expect("it waits, and is told something");
+        second.batch_execute(&ask("second")).await.expect("it waits, and then gets a verdict");
         second.commit().await
     };
     let commits = async {

@@ -46,16 +46,16 @@ fn boot_era() -> u64 {
 /// How far the wall clock may run ahead of the boot clock before it is doubted.
 const TOLERANCE_MS: i64 = 60_000;
 
-/// Both clocks at the first use of the store in this era.
+/// Both clocks at the first use of the store in this era. The store keeps it in its `anchor_…` columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Anchor {
+pub(crate) struct ClockAnchor {
     pub(crate) wall: Timestamp,
     pub(crate) lease: LeaseInstant,
 }
 
-impl Anchor {
+impl ClockAnchor {
     /// Whether wall time has not outrun the machine's uptime since the anchor was set. One
-    /// part in a thousand is allowed for slewing.
+    /// part in a thousand is allowed for slewing of the wall clock.
     pub(crate) fn trusts(&self, now: Now) -> bool {
         let wall = now.wall.0.saturating_sub(self.wall.0);
         let up = now.lease.ms.saturating_sub(self.lease.ms) as i64;
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn a_wall_clock_that_outruns_the_uptime_is_doubted() {
         let start = BootClock::default().now();
-        let anchor = Anchor { wall: start.wall, lease: start.lease };
+        let anchor = ClockAnchor { wall: start.wall, lease: start.lease };
         let after = |wall_ms, up_ms| Now {
             wall: start.wall.plus_ms(wall_ms),
             lease: start.lease.plus_ms(up_ms),

@@ -15,14 +15,14 @@ use crate::migrate;
 const OLDEST_SQLITE: i32 = 3_051_003;
 
 /// How much of the file readers map into memory, in bytes.
-const MAPPED: i64 = 2 * 1024 * 1024 * 1024 - 64 * 1024;
+const MAPPED_BYTES: i64 = 2 * 1024 * 1024 * 1024 - 64 * 1024;
 
 /// The size of the writer's page cache. It is small: the system's own cache returns pages quickly,
 /// and SQLite walks its whole cache after it has split an index page.
 const WRITER_CACHE_KIB: i64 = 8 * 1024;
 
 /// How long to wait for another process that is writing.
-pub(crate) const BUSY: Duration = Duration::from_secs(10);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens the file for writing, creates or migrates it if need be, and checks every setting
 /// that a promise rests on.
@@ -38,7 +38,7 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Opens the file for reading only.
+/// Opens the file for reading; `query_only` refuses writes.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).or_store_error()?;
@@ -46,13 +46,13 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     connection.pragma_update(None, "query_only", true).or_store_error()?;
     // Readers map the file: when they read many rows in no order, copying each page costs as much
     // as the rest. A mapped page that the disk cannot read ends the process, as a crash would.
-    connection.pragma_update(None, "mmap_size", MAPPED).or_store_error()?;
+    connection.pragma_update(None, "mmap_size", MAPPED_BYTES).or_store_error()?;
     Ok(connection)
 }
 
 /// The settings that every connection needs, a caller's own included.
 pub(crate) fn configure(connection: &Connection, cache_kib: i64) -> Result<(), StoreError> {
-    connection.busy_timeout(BUSY).or_store_error()?;
+    connection.busy_timeout(BUSY_TIMEOUT).or_store_error()?;
     connection.set_prepared_statement_cache_capacity(128);
     // A query plan must not depend on the bound values, and must not be made again for them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).or_store_error()?;

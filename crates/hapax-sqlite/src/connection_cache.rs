@@ -1,12 +1,12 @@
 //! The cache of a connection: where the rows of effects are, and which rows need no second read.
 //!
 //! **Invariant**: a cached row equals the row that the open transaction sees, and a cached row number
-//! is only a hint, which counts if its row has the key that was asked for.
+//! counts only if its row has the key that the caller looks for.
 //!
 //! One rule keeps it, and [`refresh`](ConnectionCache::refresh) applies it at the start of each
 //! transaction. A commit of another connection changes `data_version`; then the cached rows are
-//! dropped. The journal entry that was the newest is the anchor. If the file has another entry in
-//! its place, or none, the file was replaced by an older copy; then the whole cache is dropped.
+//! dropped. The cache also keeps the identity of the newest journal entry. If the file has another entry
+//! of that number, or none, the file was replaced by an older copy; then the whole cache is dropped.
 //! The connection's own writes go through [`TxnCache`], which keeps the two equal.
 //!
 //! No promise rests on this. The database refuses a second row of one key even if the cache is wrong
@@ -22,19 +22,19 @@ use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
 use rusqlite::Connection;
 
-use crate::clock::Anchor;
+use crate::clock::ClockAnchor;
 use crate::error::OrStoreError;
-use crate::journal::{self, EntryAnchor};
+use crate::journal::{self, EntryIdentity};
 use crate::part::Whole;
 
 mod key_index;
-mod row_cache;
+mod row_number_cache;
 mod statement_cache;
 mod txn_cache;
 
 use key_index::KeyMover;
 pub(crate) use key_index::KeyPrefix;
-use row_cache::RowCache;
+use row_number_cache::RowNumberCache;
 pub(crate) use statement_cache::StatementCache;
 pub(crate) use txn_cache::{CommandRow, TxnCache};
 
@@ -45,20 +45,20 @@ pub(crate) struct ConnectionCache {
     /// The numbers of namespaces, which never change once given.
     namespaces: HashMap<Namespace, i64>,
     rows: CachedRows,
-    row_numbers: RowCache,
+    row_numbers: RowNumberCache,
     /// Moves unindexed keys into the index; it caches none.
     key_mover: KeyMover,
     /// The `data_version` at which the cache was last known to be right; none if that is not known.
     version: Option<i64>,
     /// The newest journal entry that was committed then.
-    anchor: Option<EntryAnchor>,
+    newest_entry: Option<EntryIdentity>,
     /// The newest entry of the open transaction.
-    appended: Option<EntryAnchor>,
+    appended: Option<EntryIdentity>,
     /// The file was found to have been replaced by an older copy, and no transaction that acted on it
     /// has been committed yet.
     replaced: bool,
     /// Whether the key that was looked up last has an effect; then the next key may have one, too.
-    last_was_known: bool,
+    last_lookup_found: bool,
 }
 
 /// Rows that were read or written. They need not be read again until another connection writes to
@@ -66,7 +66,7 @@ pub(crate) struct ConnectionCache {
 #[derive(Default)]
 struct CachedRows {
     running: HashMap<Name, RunningEffect>,
-    clock_anchor: Option<Anchor>,
+    clock_anchor: Option<ClockAnchor>,
     last_entry: Option<u64>,
     /// The lease that was loaded last, which most commands use.
     lease: Option<Lease>,
@@ -87,7 +87,7 @@ const CAPACITY: usize = 8192;
 impl ConnectionCache {
     /// A cache for a connection that stays open. Only such a cache has room for row numbers.
     pub(crate) fn with_room() -> Self {
-        Self { row_numbers: RowCache::with_room(), ..Self::default() }
+        Self { row_numbers: RowNumberCache::with_room(), ..Self::default() }
     }
 
     /// Drops everything that another connection may have changed. The caller has begun a
@@ -105,9 +105,9 @@ impl ConnectionCache {
         if planted(Bug::StaleRows) {
             self.rows.running = rows.running;
         }
-        let known = self.anchor.filter(|_| !planted(Bug::AnchorUnchecked));
-        if let Some(anchor) = known
-            && journal::anchor(db, Some(anchor.id))? != Some(anchor)
+        let known = self.newest_entry.filter(|_| !planted(Bug::AnchorUnchecked));
+        if let Some(newest) = known
+            && journal::identity(db, Some(newest.id))? != Some(newest)
         {
             *self = match self.row_numbers.has_room() {
                 true => Self::with_room(),
@@ -115,7 +115,7 @@ impl ConnectionCache {
             };
             self.replaced = true;
         }
-        self.anchor = journal::anchor(db, None)?;
+        self.newest_entry = journal::identity(db, None)?;
         self.version = Some(version);
         Ok(())
     }
@@ -131,9 +131,9 @@ impl ConnectionCache {
         self.key_mover.move_some(db)
     }
 
-    /// Takes note of a commit: its newest entry is the anchor.
+    /// Takes note of a commit, and of the newest entry that it committed.
     pub(crate) fn committed(&mut self) {
-        self.anchor = self.appended.take().or(self.anchor);
+        self.newest_entry = self.appended.take().or(self.newest_entry);
         self.replaced = false;
     }
 

@@ -202,7 +202,7 @@ impl SqliteTxn<'_> {
                  AND d.due IS NOT NULL AND e.seq = d.seq
              ORDER BY d.seq"
         );
-        // One transaction writes at a time, so places become visible in their order.
+        // One transaction writes at a time, so records become visible in the order of their numbers.
         let mut statement = self.db.prepare_cached(&sql).or_store_error()?;
         let mut found = statement
             .query(params![sink, namespace, request.cursor.seq as i64])
@@ -225,13 +225,13 @@ impl SqliteTxn<'_> {
     fn put_result(
         &mut self,
         sink: i64,
-        results: &DeliveryResult,
+        result: &DeliveryResult,
         now: Now,
     ) -> Result<(), StoreError> {
-        let (seq, tried, at) = (results.seq as i64, results.tried, now.wall.0);
-        let Some(namespace) = self.namespace(&results.namespace)? else { return Ok(()) };
-        let place = "WHERE sink = ?1 AND namespace = ?2 AND seq = ?3";
-        match &results.disposition {
+        let (seq, tried, at) = (result.seq as i64, result.tried, now.wall.0);
+        let Some(namespace) = self.namespace(&result.namespace)? else { return Ok(()) };
+        let condition = "WHERE sink = ?1 AND namespace = ?2 AND seq = ?3";
+        match &result.disposition {
             Disposition::Delivered { duplicate } => {
                 run(
                     self.db,
@@ -242,21 +242,21 @@ impl SqliteTxn<'_> {
                 )?;
                 run(
                     self.db,
-                    &format!("DELETE FROM delivery {place}"),
+                    &format!("DELETE FROM delivery {condition}"),
                     params![sink, namespace, seq],
                 )
             }
             Disposition::Again { in_ms, error } => run(
                 self.db,
                 &format!(
-                    "UPDATE delivery SET tried = ?4, due = ?5, error = ?6, updated = ?7 {place}"
+                    "UPDATE delivery SET tried = ?4, due = ?5, error = ?6, updated = ?7 {condition}"
                 ),
                 params![sink, namespace, seq, tried, now.wall.plus_ms(*in_ms).0, error, at],
             ),
             Disposition::Failed { error, park } => run(
                 self.db,
                 &format!(
-                    "UPDATE delivery SET tried = ?4, due = NULL, parks = ?5, error = ?6, updated = ?7 {place}"
+                    "UPDATE delivery SET tried = ?4, due = NULL, parks = ?5, error = ?6, updated = ?7 {condition}"
                 ),
                 params![sink, namespace, seq, tried, park, error, at],
             ),

@@ -1,4 +1,4 @@
-//! Finding and repairing the flaws of a file.
+//! Checks of a file's health, and the repair of second rows.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use crate::error::OrStoreError;
 use crate::migrate::SCHEMA;
 use crate::store::SqliteStore;
 
-/// A flaw of a file.
+/// A problem of a ledger's file, for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ailment {
+pub enum FileProblem {
     /// A table, an index, a trigger or a view that the schema has and the file lacks.
     Missing(String),
     /// Too many pages are empty: the percentage.
@@ -29,28 +29,29 @@ pub enum Ailment {
 }
 
 /// The percentage of empty pages from which a file that is not small is reported.
-const EMPTY: i64 = 60;
-const SMALL: i64 = 10_000;
+const MIN_EMPTY_PERCENT: i64 = 60;
+const MIN_PAGES: i64 = 10_000;
 
 impl SqliteStore {
     /// Compares the file with the schema, and looks for second rows and empty pages.
-    pub fn examine(&self) -> Result<Vec<Ailment>, StoreError> {
+    pub fn examine(&self) -> Result<Vec<FileProblem>, StoreError> {
         let fresh = Connection::open_in_memory().or_store_error()?;
         fresh.execute_batch(SCHEMA).or_store_error()?;
         let db = self.connection()?;
-        let there = parts(&db)?;
-        let missing = parts(&fresh)?.into_iter().filter(|part| !there.contains(part));
-        let mut ailments: Vec<Ailment> = missing.map(Ailment::Missing).collect();
-        ailments.extend(second_rows(&db)?.into_iter().map(|(key, effect)| {
+        let in_file = schema_objects(&db)?;
+        let missing =
+            schema_objects(&fresh)?.into_iter().filter(|object| !in_file.contains(object));
+        let mut problems: Vec<FileProblem> = missing.map(FileProblem::Missing).collect();
+        problems.extend(second_rows(&db)?.into_iter().map(|(key, effect)| {
             let key = hapax_core::key::Key::from_bytes(key).to_string();
-            Ailment::SecondRow { key, effect }
+            FileProblem::SecondRow { key, effect }
         }));
         let (pages, empty) = (number(&db, "page_count")?, number(&db, "freelist_count")?);
         let share = empty * 100 / pages.max(1);
-        if pages > SMALL && share >= EMPTY {
-            ailments.push(Ailment::Bloated(share));
+        if pages > MIN_PAGES && share >= MIN_EMPTY_PERCENT {
+            problems.push(FileProblem::Bloated(share));
         }
-        Ok(ailments)
+        Ok(problems)
     }
 }
 
@@ -84,7 +85,7 @@ impl SqliteStore {
 }
 
 /// The most second rows that one search returns.
-const SHOWN: i64 = 100;
+const MAX_SECOND_ROWS: i64 = 100;
 
 fn second_rows(db: &Connection) -> Result<Vec<([u8; 32], i64)>, StoreError> {
     let count = |table: &str| -> Result<i64, StoreError> {
@@ -107,12 +108,13 @@ fn second_rows(db: &Connection) -> Result<Vec<([u8; 32], i64)>, StoreError> {
              ORDER BY e.id LIMIT ?1",
         )
         .or_store_error()?;
-    let rows =
-        statement.query_map([SHOWN], |row| Ok((row.get(0)?, row.get(1)?))).or_store_error()?;
+    let rows = statement
+        .query_map([MAX_SECOND_ROWS], |row| Ok((row.get(0)?, row.get(1)?)))
+        .or_store_error()?;
     rows.collect::<Result<_, _>>().or_store_error()
 }
 
-fn parts(db: &Connection) -> Result<BTreeSet<String>, StoreError> {
+fn schema_objects(db: &Connection) -> Result<BTreeSet<String>, StoreError> {
     let sql = "SELECT type || ' ' || name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'";
     let mut statement = db.prepare(sql).or_store_error()?;
     let rows = statement.query_map([], |row| row.get(0)).or_store_error()?;

@@ -20,8 +20,8 @@ mod body;
 mod row;
 
 pub(crate) use row::{
-    COLUMNS, EffectRow, INSERT, LOAD, LOAD_BY_KEY, Large, NUMBER, SUCCEED, inline, insert, read,
-    row_of_number, row_of_prefix, update, update_to_success,
+    COLUMNS, EffectRow, INSERT, LOAD, LOAD_BY_KEY, LargeOutcome, NUMBER, SUCCEED, inline, insert,
+    read, row_of_number, row_of_prefix, update, update_to_success,
 };
 
 impl EffectView for SqliteTxn<'_> {
@@ -60,7 +60,7 @@ impl EffectView for SqliteTxn<'_> {
 
 impl EffectTxn for SqliteTxn<'_> {
     fn put_first(&mut self, name: &Name, effect: &Effect) -> Result<Option<Fence>, StoreError> {
-        if self.cache.expects(name) {
+        if self.cache.is_probably_known(name) {
             return Ok(None);
         }
         let namespace = self.namespace_or_new(&name.namespace)?;
@@ -94,13 +94,13 @@ impl EffectTxn for SqliteTxn<'_> {
 
     fn overdue(&mut self, at: LeaseInstant, limit: usize) -> Result<Vec<Name>, StoreError> {
         let (era, ms, limit) = (at.era as i64, at.ms as i64, limit as i64);
-        let mut names = self.effects_on(
+        let mut names = self.effect_names(
             "SELECT e.namespace, e.key FROM lease l CROSS JOIN effect e ON e.lease = l.id
              WHERE (l.dead OR l.until_era <> ?1 OR l.until_ms <= ?2) AND e.safety <> 0
              LIMIT ?3",
             params![era, ms, limit],
         )?;
-        names.extend(self.effects_on(
+        names.extend(self.effect_names(
             "SELECT namespace, key FROM effect WHERE at_ms <= ?2 AND state = 0
                  AND at_era = ?1 AND safety <> 0 LIMIT ?3",
             params![era, ms, limit - names.len() as i64],
@@ -111,7 +111,7 @@ impl EffectTxn for SqliteTxn<'_> {
 
 impl SqliteTxn<'_> {
     /// The names of the effects that a query finds by their namespaces and keys.
-    pub(crate) fn effects_on(
+    pub(crate) fn effect_names(
         &mut self,
         sql: &str,
         params: impl Params,
@@ -144,8 +144,8 @@ fn list(
         numbers => {
             let stuck = states.iter().all(|state| state.needs_attention());
             // Lets the planner see that the index of stuck effects covers the query.
-            let hint = if stuck { "stuck IS NOT NULL AND " } else { "" };
-            format!("{hint}state IN ({})", numbers.join(", "))
+            let partial_index = if stuck { "stuck IS NOT NULL AND " } else { "" };
+            format!("{partial_index}state IN ({})", numbers.join(", "))
         }
     };
     let mut statement = db
@@ -161,7 +161,7 @@ fn list(
     let mut rows = statement.query(params).or_store_error()?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().or_store_error()? {
-        found.push(read(db, row, Large::Named)?);
+        found.push(read(db, row, LargeOutcome::DigestOnly)?);
     }
     Ok(found)
 }
@@ -178,7 +178,7 @@ pub(crate) fn state_name(row: &Row<'_>, at: usize) -> rusqlite::Result<StateName
     decoded(row, at, "state", StateName::from_code)
 }
 
-/// Removes expired effects, and bodies that nothing refers to any more.
+/// Removes expired effects, with all that belongs to them.
 fn sweep(db: &Connection, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
     let expired = db
         .prepare_cached(

@@ -33,7 +33,7 @@ impl EpochTxn for SqliteTxn<'_> {
 
     fn bound(&mut self, namespace: &Namespace, epoch: &Bound) -> Result<Vec<Name>, StoreError> {
         let Some(namespace) = self.namespace(namespace)? else { return Ok(Vec::new()) };
-        self.effects_on(
+        self.effect_names(
             "SELECT namespace, key FROM effect
              WHERE voidable = ?2 AND voidable IS NOT NULL AND namespace = ?1 AND epoch = ?3",
             params![namespace, epoch.domain.as_str(), epoch.epoch as i64],

@@ -1,7 +1,7 @@
-//! Taking part in a transaction that the caller owns.
+//! Claims and settles in a transaction that the caller owns.
 //!
-//! The caller's connection writes our rows, so it must keep our promises: the same file and
-//! no other, every commit synced, and no checkpoint of its own making.
+//! The caller's connection writes rows of hapax, so it must keep the promises of hapax: the same file
+//! and no other, every commit synced, and no checkpoint of its own making.
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Ask, Report, Settled, Verdict};

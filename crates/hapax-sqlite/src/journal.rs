@@ -128,9 +128,9 @@ fn append(
 pub(crate) const APPEND: &str = "INSERT OR FAIL INTO journal (prev, at, namespace, key, event, state,
     attempt, generation, digest, actor, note) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// The fields that tell one entry from every other that could have its number.
+/// The fields that distinguish an entry from every other entry that could have its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct EntryAnchor {
+pub(crate) struct EntryIdentity {
     pub(crate) id: i64,
     at: i64,
     event: u8,
@@ -138,7 +138,7 @@ pub(crate) struct EntryAnchor {
     attempt: [u8; 16],
 }
 
-impl EntryAnchor {
+impl EntryIdentity {
     pub(crate) fn of(entry: &Entry) -> Self {
         Self {
             id: entry.id as i64,
@@ -150,15 +150,18 @@ impl EntryAnchor {
     }
 }
 
-/// The anchor of the entry of this number, or of the newest entry.
-pub(crate) fn anchor(db: &Connection, id: Option<i64>) -> Result<Option<EntryAnchor>, StoreError> {
+/// The identity of the entry of this number, or of the newest entry.
+pub(crate) fn identity(
+    db: &Connection,
+    id: Option<i64>,
+) -> Result<Option<EntryIdentity>, StoreError> {
     let sql = match id {
         Some(_) => "SELECT id, at, event, key, attempt FROM journal WHERE id = ?1",
         None => "SELECT id, at, event, key, attempt FROM journal ORDER BY id DESC LIMIT 1",
     };
     let read = |row: &Row<'_>| {
         let (event, key, attempt) = (row.get(2)?, row.get(3)?, row.get(4)?);
-        Ok(EntryAnchor { id: row.get(0)?, at: row.get(1)?, event, key, attempt })
+        Ok(EntryIdentity { id: row.get(0)?, at: row.get(1)?, event, key, attempt })
     };
     let mut statement = db.prepare_cached(sql).or_store_error()?;
     match id {

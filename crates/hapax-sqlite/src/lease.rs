@@ -76,7 +76,7 @@ pub(crate) fn load(db: &Connection, id: LeaseId) -> Result<Option<Lease>, StoreE
         .or_store_error()
 }
 
-/// All that are not dead.
+/// The leases that are not dead.
 fn live(db: &Connection) -> Result<Vec<Lease>, StoreError> {
     db.prepare_cached(concat!("SELECT ", columns!(), " FROM lease WHERE dead = 0"))
         .or_store_error()?

@@ -27,8 +27,8 @@ impl LivenessLocks {
         Self { directory: directory.into(), held: Mutex::default() }
     }
 
-    /// Shows that this process holds a lease, for as long as it lives.
-    pub(crate) fn show(&self, lease: LeaseId) -> Result<(), StoreError> {
+    /// Takes the lock of a lease, and holds it for as long as this process lives.
+    pub(crate) fn hold(&self, lease: LeaseId) -> Result<(), StoreError> {
         let path = self.path(lease);
         let io =
             |error: std::io::Error| StoreError::Unavailable(format!("{}: {error}", path.display()));
@@ -80,7 +80,7 @@ mod tests {
         let (mine, theirs) = (LivenessLocks::beside(&database), LivenessLocks::beside(&database));
         let lease = LeaseId::from_bytes([1; 16]);
         assert!(!mine.is_gone(lease), "no file is no proof");
-        theirs.show(lease).unwrap();
+        theirs.hold(lease).unwrap();
         assert!(!mine.is_gone(lease));
         drop(theirs);
         assert!(mine.is_gone(lease));

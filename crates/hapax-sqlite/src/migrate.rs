@@ -15,7 +15,7 @@ use hapax_core::planted::{Bug, planted};
 use hapax_store::StoreError;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use crate::connection::{BUSY, number, text_after};
+use crate::connection::{BUSY_TIMEOUT, number, text_after};
 use crate::error::OrStoreError;
 
 macro_rules! migrations {
@@ -24,7 +24,7 @@ macro_rules! migrations {
         pub const SCHEMA: &str =
             concat!($(include_str!(concat!("../migrations/", $name, ".sql"))),+);
 
-        /// Each brings the schema from its place in this list to the next.
+        /// All migrations. Each brings the schema from the version before to its own.
         const MIGRATIONS: &[&str] =
             &[$(include_str!(concat!("../migrations/", $name, ".sql"))),+];
     };
@@ -51,7 +51,7 @@ const DEVELOPMENT_ID: i64 = 0x6861_7078;
 
 /// Creates or migrates the schema, one process at a time.
 pub(crate) fn prepare(path: &Path, connection: &Connection) -> Result<(), StoreError> {
-    connection.busy_timeout(BUSY).or_store_error()?;
+    connection.busy_timeout(BUSY_TIMEOUT).or_store_error()?;
     if is_current(path, connection)? {
         return Ok(());
     }

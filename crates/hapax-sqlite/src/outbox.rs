@@ -21,7 +21,7 @@ impl OutboxView for SqliteTxn<'_> {
         ids.iter()
             .map(|id| {
                 let found = rows(self.db, &sql, [id.as_bytes()], record)?.pop();
-                found.map(|record| self.found(record)).transpose()
+                found.map(|record| self.record_status(record)).transpose()
             })
             .collect()
     }
@@ -60,7 +60,7 @@ impl OutboxView for SqliteTxn<'_> {
         let before = filter.before.map_or(i64::MAX, |seq| seq as i64);
         let params = params![namespace, before, sink, filter.limit as i64];
         let records = rows(self.db, &sql, params, record)?;
-        records.into_iter().map(|record| self.found(record)).collect()
+        records.into_iter().map(|record| self.record_status(record)).collect()
     }
 
     fn follow_cursor(&mut self) -> Result<FollowCursor, StoreError> {
@@ -166,7 +166,7 @@ impl OutboxTxn for SqliteTxn<'_> {
 }
 
 impl SqliteTxn<'_> {
-    fn found(&self, record: Record) -> Result<RecordStatus, StoreError> {
+    fn record_status(&self, record: Record) -> Result<RecordStatus, StoreError> {
         let deliveries = self.deliveries(record.seq)?;
         let status = Status::over(deliveries.iter().map(|delivery| delivery.status));
         Ok(RecordStatus { record, status, deliveries })

@@ -7,7 +7,7 @@ use hapax_store::{PartTxn, PartView, StoreError};
 use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
 use crate::connection_cache::CommandRow;
-use crate::effect::{self, COLUMNS, EffectRow, Large};
+use crate::effect::{self, COLUMNS, EffectRow, LargeOutcome};
 use crate::error::OrStoreError as _;
 use crate::query::run;
 use crate::txn::SqliteTxn;
@@ -88,7 +88,7 @@ impl PartTxn for SqliteTxn<'_> {
         };
         let whole = match self.cache.whole(&part.whole, &part.kind) {
             Some(whole) if whole.has(row >> BUCKET_BITS) => whole,
-            _ => self.widened(part, row >> BUCKET_BITS)?,
+            _ => self.whole_with_bucket(part, row >> BUCKET_BITS)?,
         };
         let values = params![row, whole.number, part.body];
         // A statement that may replace a row copies pages so that it can undo itself; a new effect
@@ -136,7 +136,7 @@ impl Whole {
 
 impl SqliteTxn<'_> {
     /// The whole of a part, with its range widened to this bucket.
-    fn widened(&mut self, part: &Part, bucket: i64) -> Result<Whole, StoreError> {
+    fn whole_with_bucket(&mut self, part: &Part, bucket: i64) -> Result<Whole, StoreError> {
         let whole = match self.whole(&part.whole, &part.kind)? {
             Some(whole) if whole.has(bucket) => whole,
             Some(Whole { number, first, last }) => {
@@ -237,7 +237,7 @@ fn parts(
             };
             Ok(Part { whole, kind, body: row.get(29)? })
         };
-        found.push((effect::read(db, row, Large::Whole)?, part().or_store_error()?));
+        found.push((effect::read(db, row, LargeOutcome::Whole)?, part().or_store_error()?));
     }
     Ok(found)
 }

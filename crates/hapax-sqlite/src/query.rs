@@ -1,4 +1,4 @@
-//! Statements that are run in one line.
+//! Shorthands for statements: read all rows, or run one.
 
 use hapax_store::StoreError;
 use rusqlite::{Connection, Params, Row};

@@ -11,7 +11,7 @@ use crate::error::OrStoreError;
 use crate::store::Shared;
 use crate::txn::SqliteTxn;
 
-/// How many reads share a snapshot at most: the rest are for the other reader.
+/// How many reads share a snapshot at most. The other reader takes the rest.
 const BATCH: usize = 32;
 
 /// Works until every sender is gone.

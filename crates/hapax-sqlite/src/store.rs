@@ -16,8 +16,8 @@ use crate::reader;
 use crate::txn::StoreContext;
 use crate::writer::{self, Arrivals, Writer};
 
-/// How long a lone caller waits for the writer thread to release the writer.
-const LETTING_GO: Duration = Duration::from_micros(20);
+/// How long a lone caller waits until the writer thread has released the writer.
+const MAX_RELEASE_WAIT: Duration = Duration::from_micros(20);
 
 /// How many threads read.
 const READERS: usize = 2;
@@ -25,7 +25,7 @@ const READERS: usize = 2;
 /// How to open a ledger.
 #[derive(Clone)]
 pub struct Options {
-    /// Where time comes from.
+    /// The clock that the store reads.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -72,15 +72,16 @@ impl SqliteStore {
             .map_err(|error| StoreError::Unavailable(format!("{}: {error}", path.display())))?;
         let context = StoreContext { clock: options.clock, liveness: LivenessLocks::beside(&path) };
         let shared = Arc::new(Shared { path, context, stopped: OnceLock::new() });
-        let (jobs, waiting_jobs) = channel();
-        let (readings, waiting_readings) = channel();
+        let (jobs, queued_jobs) = channel();
+        let (readings, queued_readings) = channel();
         let writer = Arc::new(Mutex::new(Writer::new(db, shared.clone())?));
-        let at_work = writer.clone();
-        let mut threads = vec![spawn("hapax-write", move || writer::run(&at_work, &waiting_jobs))?];
-        let waiting_readings = Arc::new(Mutex::new(waiting_readings));
+        let thread_writer = writer.clone();
+        let mut threads =
+            vec![spawn("hapax-write", move || writer::run(&thread_writer, &queued_jobs))?];
+        let queued_readings = Arc::new(Mutex::new(queued_readings));
         for _ in 0..READERS {
             let reading = connection::open_reader(&shared.path)?;
-            let (shared, waiting) = (shared.clone(), waiting_readings.clone());
+            let (shared, waiting) = (shared.clone(), queued_readings.clone());
             threads.push(spawn("hapax-read", move || reader::run(&reading, &shared, &waiting))?);
         }
         Ok(Self { shared, writer, jobs: Some(jobs), readings: Some(readings), threads })
@@ -91,7 +92,7 @@ impl SqliteStore {
         self.shared.context.liveness.path(lease)
     }
 
-    /// The file, as the system knows it.
+    /// The canonical path of the file.
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
@@ -118,7 +119,7 @@ impl Store for SqliteStore {
                     writer.serve(vec![job], &Arrivals::NONE);
                     return None;
                 }
-                Err(_) if start.elapsed() < LETTING_GO => std::thread::yield_now(),
+                Err(_) if start.elapsed() < MAX_RELEASE_WAIT => std::thread::yield_now(),
                 Err(_) => return Some(job),
             }
         }
@@ -131,7 +132,7 @@ impl Store for SqliteStore {
     }
 
     fn attach(&self, lease: LeaseId) -> Result<(), StoreError> {
-        self.shared.context.liveness.show(lease)
+        self.shared.context.liveness.hold(lease)
     }
 }
 

@@ -9,7 +9,7 @@ use hapax_core::time::{LeaseInstant, Now, Timestamp};
 use hapax_store::{Clock, StoreError, Txn, View};
 use rusqlite::{Connection, Row, params};
 
-use crate::clock::Anchor;
+use crate::clock::ClockAnchor;
 use crate::connection_cache::{ConnectionCache, TxnCache};
 use crate::error::OrStoreError;
 use crate::liveness::LivenessLocks;
@@ -48,7 +48,7 @@ impl<'a> SqliteTxn<'a> {
         self.now = self.context.clock.now();
         let anchor = match self.cache.clock_anchor() {
             Some(anchor) if anchor.lease.era == self.now.lease.era => anchor,
-            _ => self.anchored()?,
+            _ => self.clock_anchor_or_new()?,
         };
         self.cache.keep_clock_anchor(anchor);
         self.now.wall_trusted &= anchor.trusts(self.now);
@@ -60,12 +60,12 @@ impl<'a> SqliteTxn<'a> {
         self.cache.drop_command();
     }
 
-    /// The clocks at the first use in this era, set now if this is it.
-    fn anchored(&self) -> Result<Anchor, StoreError> {
-        if let Some(anchor) = self.stored_anchor()? {
+    /// The clock anchor of this era, set now if this is its first use.
+    fn clock_anchor_or_new(&self) -> Result<ClockAnchor, StoreError> {
+        if let Some(anchor) = self.stored_clock_anchor()? {
             return Ok(anchor);
         }
-        let anchor = Anchor { wall: self.now.wall, lease: self.now.lease };
+        let anchor = ClockAnchor { wall: self.now.wall, lease: self.now.lease };
         let (era, ms) = (anchor.lease.era as i64, anchor.lease.ms as i64);
         self.db
             .prepare_cached("UPDATE self SET anchor_era = ?1, anchor_wall = ?2, anchor_ms = ?3")
@@ -75,11 +75,11 @@ impl<'a> SqliteTxn<'a> {
         Ok(anchor)
     }
 
-    /// The anchor of this era, if it has been set.
-    fn stored_anchor(&self) -> Result<Option<Anchor>, StoreError> {
+    /// The clock anchor of this era, if a process has set it.
+    fn stored_clock_anchor(&self) -> Result<Option<ClockAnchor>, StoreError> {
         let read = |row: &Row<'_>| {
             let (era, ms) = (row.get::<_, i64>(0)? as u64, row.get::<_, i64>(2)? as u64);
-            Ok(Anchor { wall: Timestamp(row.get(1)?), lease: LeaseInstant { era, ms } })
+            Ok(ClockAnchor { wall: Timestamp(row.get(1)?), lease: LeaseInstant { era, ms } })
         };
         let anchor = self
             .db
@@ -95,7 +95,7 @@ impl View for SqliteTxn<'_> {
     /// In a command the clock was judged when it was read; for a reader it is judged here.
     fn now(&mut self) -> Now {
         let known = self.cache.clock_anchor();
-        let anchor = known.or_else(|| self.stored_anchor().ok().flatten());
+        let anchor = known.or_else(|| self.stored_clock_anchor().ok().flatten());
         if let Some(anchor) = anchor {
             self.cache.keep_clock_anchor(anchor);
             self.now.wall_trusted &= anchor.trusts(self.now);

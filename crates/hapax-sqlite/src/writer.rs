@@ -2,9 +2,9 @@
 //!
 //! Commands share a transaction but not a fate. If one fails after it wrote, the writer undoes the
 //! transaction and tries all unanswered commands again, each in a savepoint. If the transaction as a
-//! whole cannot stand, it tries each alone. An answer leaves when everything it rests on has reached the disk. A disk that fails
-//! to sync ends the writer's work for good, and so does a panic: the transaction is rolled back,
-//! so that other processes can write, and this process writes nothing more.
+//! whole fails, it tries each command alone. An answer leaves when everything it rests on has reached
+//! the disk. A disk that fails to sync ends the writer's work for good, and so does a panic: the writer
+//! rolls the transaction back, so that other processes can write, and this process writes nothing more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Receiver;
@@ -19,23 +19,23 @@ use rusqlite::Connection;
 use crate::connection_cache::ConnectionCache;
 use crate::error::OrStoreError;
 use crate::lease;
-use crate::log::Log;
 use crate::store::Shared;
 use crate::txn::SqliteTxn;
+use crate::write_ahead_log::WriteAheadLog;
 use crate::write_turn::WriteTurnLock;
 
 /// A transaction accepts no more commands once it has this many.
 const BATCH: usize = 1024;
 /// How long a transaction accepts late commands: other processes wait for it to end.
-const OPEN: Duration = Duration::from_millis(5);
+const ACCEPT_FOR: Duration = Duration::from_millis(5);
 
 pub(crate) struct Writer {
     db: Connection,
     shared: Arc<Shared>,
     cache: ConnectionCache,
-    log: Log,
+    log: WriteAheadLog,
     turn: WriteTurnLock,
-    /// The next transaction has been begun already.
+    /// Whether the writer has begun the next transaction already.
     begun: bool,
 }
 
@@ -53,9 +53,9 @@ pub(crate) fn run(writer: &Mutex<Writer>, queue: &Receiver<Vec<Job>>) {
     }
 }
 
-/// How long the writer waits for the callers that it has just answered. To sleep and be woken, or to
-/// commit twice, would cost more.
-const LINGER: Duration = Duration::from_micros(150);
+/// How long the writer waits for the callers that it has just answered. Sleeping and waking, or a second
+/// commit, would cost more.
+const MAX_CALLER_WAIT: Duration = Duration::from_micros(150);
 
 /// The commands that come while a transaction is open, and join it.
 pub(crate) struct Arrivals<'a> {
@@ -80,7 +80,7 @@ impl Arrivals<'_> {
                     let more = queue.try_iter().take(BATCH - joined);
                     return std::iter::once(first).chain(more).flatten().collect();
                 }
-                Err(_) if expected < 2 || since.elapsed() >= LINGER => return Vec::new(),
+                Err(_) if expected < 2 || since.elapsed() >= MAX_CALLER_WAIT => return Vec::new(),
                 Err(_) => std::thread::yield_now(),
             }
         }
@@ -89,7 +89,7 @@ impl Arrivals<'_> {
 
 impl Writer {
     pub(crate) fn new(mut db: Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
-        let log = Log::of(&mut db, shared.clone())?;
+        let log = WriteAheadLog::of(&mut db, shared.clone())?;
         let turn = WriteTurnLock::beside(&shared.path);
         Ok(Self { db, shared, cache: ConnectionCache::with_room(), log, turn, begun: false })
     }
@@ -108,13 +108,15 @@ impl Writer {
             return refuse_all(&mut batch, &error);
         }
         // A savepoint copies every page that it guards, so the first try goes without.
-        let result = match self.commit(&mut batch, Guard::None, arrivals) {
-            Err(Undone::Command) => self.commit(&mut batch, Guard::Savepoints, &Arrivals::NONE),
+        let result = match self.commit(&mut batch, UndoUnit::Transaction, arrivals) {
+            Err(UndoReason::CommandFailed) => {
+                self.commit(&mut batch, UndoUnit::Command, &Arrivals::NONE)
+            }
             result => result,
         };
         let awaited = match result {
             Ok(()) => batch.iter_mut().map(Job::reply).filter(|sent| *sent).count(),
-            Err(Undone::All(error)) if batch.len() == 1 || is_final(&error) => {
+            Err(UndoReason::TransactionFailed(error)) if batch.len() == 1 || is_final(&error) => {
                 if let StoreError::Stopped(_) = error {
                     self.shared.stop(error.clone());
                 }
@@ -131,22 +133,21 @@ impl Writer {
         awaited
     }
 
-    /// One transaction. An error undoes it, except after a panic or a failed sync: then it may be
-    /// there.
+    /// Carries out one transaction. An error undoes it, except after a panic or a failed sync: then the file
+    /// may have it.
     fn commit(
         &mut self,
         batch: &mut Vec<Job>,
-        guard: Guard,
+        undo: UndoUnit,
         arrivals: &Arrivals<'_>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UndoReason> {
         if !std::mem::take(&mut self.begun) {
             self.turn.begin(&self.db).or_store_error()?;
         }
-        let result = match catch_unwind(AssertUnwindSafe(|| self.transact(batch, guard, arrivals)))
-        {
+        let result = match catch_unwind(AssertUnwindSafe(|| self.transact(batch, undo, arrivals))) {
             Ok(result) => result,
             Err(panic) if planted(Bug::PanicEscapes) => std::panic::resume_unwind(panic),
-            Err(panic) => Err(Undone::All(StoreError::panicked(&*panic))),
+            Err(panic) => Err(UndoReason::TransactionFailed(StoreError::panicked(&*panic))),
         };
         if result.is_err() {
             self.cache.drop_uncommitted();
@@ -162,9 +163,9 @@ impl Writer {
     fn transact(
         &mut self,
         batch: &mut Vec<Job>,
-        guard: Guard,
+        undo: UndoUnit,
         arrivals: &Arrivals<'_>,
-    ) -> Result<(), Undone> {
+    ) -> Result<(), UndoReason> {
         pass(Point::SqliteBegin)?;
         let db = &self.db;
         self.cache.refresh(db)?;
@@ -180,13 +181,13 @@ impl Writer {
         while done < batch.len() {
             txn.read_clock()?;
             for job in batch[done..].iter_mut().filter(|job| job.waits()) {
-                if guard == Guard::Savepoints {
+                if undo == UndoUnit::Command {
                     execute(db, "SAVEPOINT command")?;
                 }
                 let changes = db.total_changes();
                 txn.begin_command();
                 let error = ledger::apply(&mut txn, job).err().cloned();
-                end_command(&mut txn, db, (error, changes), guard)?;
+                end_command(&mut txn, db, (error, changes), undo)?;
             }
             let expected = if db.total_changes() == start {
                 // These answers rest only on what was committed before, so they need not wait.
@@ -195,7 +196,7 @@ impl Writer {
                 arrivals.awaited.saturating_sub(batch.len())
             };
             done = batch.len();
-            if since.elapsed() < OPEN {
+            if since.elapsed() < ACCEPT_FOR {
                 batch.extend(arrivals.next(done, expected));
             }
         }
@@ -221,21 +222,22 @@ fn end_command(
     txn: &mut SqliteTxn<'_>,
     db: &Connection,
     (error, changes): (Option<StoreError>, u64),
-    guard: Guard,
-) -> Result<(), Undone> {
+    undo: UndoUnit,
+) -> Result<(), UndoReason> {
     if let Some(error) = error {
         txn.drop_command();
         if db.is_autocommit() {
             // The error took the whole transaction with it.
-            return Err(Undone::All(error));
+            return Err(UndoReason::TransactionFailed(error));
         }
-        match guard {
-            Guard::Savepoints => execute(db, "ROLLBACK TO command")?,
-            Guard::None if db.total_changes() == changes || planted(Bug::HalfCommand) => {}
-            Guard::None => return Err(Undone::Command),
+        match undo {
+            UndoUnit::Command => execute(db, "ROLLBACK TO command")?,
+            UndoUnit::Transaction if db.total_changes() == changes || planted(Bug::HalfCommand) => {
+            }
+            UndoUnit::Transaction => return Err(UndoReason::CommandFailed),
         }
     }
-    if guard == Guard::Savepoints {
+    if undo == UndoUnit::Command {
         execute(db, "RELEASE command")?;
     }
     Ok(())
@@ -250,26 +252,26 @@ fn refuse_all(batch: &mut [Job], error: &StoreError) -> usize {
     batch.len()
 }
 
-/// The protection of a batch against a command that fails.
+/// The unit that the writer undoes when a command fails after it wrote.
 #[derive(Clone, Copy, PartialEq)]
-enum Guard {
-    /// Nothing: if a command fails after it wrote, the transaction is undone.
-    None,
-    /// Each command can be undone alone.
-    Savepoints,
+enum UndoUnit {
+    /// The whole transaction.
+    Transaction,
+    /// The command alone, which has a savepoint.
+    Command,
 }
 
 /// Why a transaction was undone.
-enum Undone {
-    /// A command failed half-way.
-    Command,
-    /// The transaction as a whole could not stand.
-    All(StoreError),
+enum UndoReason {
+    /// A command failed after it wrote.
+    CommandFailed,
+    /// The transaction as a whole failed.
+    TransactionFailed(StoreError),
 }
 
-impl From<StoreError> for Undone {
+impl From<StoreError> for UndoReason {
     fn from(error: StoreError) -> Self {
-        Self::All(error)
+        Self::TransactionFailed(error)
     }
 }
 

@@ -209,7 +209,7 @@ fn assert_numbered(db: &Connection, entries: u32) {
     assert_eq!(numbers.expect("numbers"), Vec::from_iter(1..=entries));
 }
 
-/// Proves K-8: a connection that would break a promise is refused, and told why.
+/// Proves K-8: a connection that would break a promise is refused, and the error says why.
 #[test]
 fn a_callers_connection_keeps_our_promises_or_is_refused() {
     let ledger = Ledger::new();
@@ -364,7 +364,7 @@ fn a_wall_clock_that_jumps_ten_years_expires_nothing() {
     ledger.clock.change(|now| now.wall = now.wall.plus_ms(10 * 365 * 86_400_000));
     assert!(ledger.clock.now().wall_trusted, "the clock itself suspects nothing");
     let seen = wait(read(&ledger.store, |view| Ok(view.now()))).expect("a read");
-    assert!(!seen.wall_trusted, "a reader is told");
+    assert!(!seen.wall_trusted, "a reader sees that it is not trusted");
     assert!(matches!(ledger.run(command::Sweep { limit: 10 }), Ok(0)));
     let again = Ask { attempt: attempt(2), ..brief };
     let answer = ledger.run(command::Claim { name: name(1), ask: again });

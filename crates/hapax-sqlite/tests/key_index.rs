@@ -11,7 +11,7 @@ use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::outcome::Outcome;
 use hapax_core::part::Part;
-use hapax_sqlite::{Ailment, Options, SqliteStore};
+use hapax_sqlite::{FileProblem, Options, SqliteStore};
 use hapax_store::outbox::Attachments;
 use hapax_store::{ManualClock, Request, StoreError, call, command, read};
 use rusqlite::Connection;
@@ -344,7 +344,7 @@ fn a_command_that_is_undone_after_its_entry_does_not_make_the_file_look_restored
     assert_eq!(ours.granted([1, 3].into_iter()), 2, "the lease is alive");
 }
 
-/// Proves K-1: two keys with the same first half are told apart, in the tail and in the index.
+/// Proves K-1: two keys with the same first half are distinguished, in the tail and in the index.
 #[test]
 fn a_second_key_with_the_same_first_half_is_a_collision() {
     let file = TestFile::new();
@@ -411,7 +411,7 @@ fn two_rows_of_one_key_are_shown_and_repaired() {
         rows.collect::<Result<_, _>>().expect("rules")
     };
     db.execute_batch(&rules.join(";")).expect("SQL");
-    let second = Ailment::SecondRow { key: name(3).key.to_string(), effect: 12 };
+    let second = FileProblem::SecondRow { key: name(3).key.to_string(), effect: 12 };
     assert_eq!(ledger.store.examine().expect("looked at"), [second]);
     assert_eq!(ledger.store.repair().expect("repaired"), 1);
     assert_eq!(ledger.store.examine().expect("looked at"), []);

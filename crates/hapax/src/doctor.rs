@@ -2,7 +2,7 @@
 
 use hapax_core::effect::StateName;
 use hapax_core::journal::{Entry, EntryKind};
-use hapax_sqlite::Ailment;
+use hapax_sqlite::FileProblem;
 use hapax_store::{EffectRecord, Filter, StoreError};
 
 /// The findings of [`Maintenance::doctor`](crate::Maintenance::doctor).
@@ -31,22 +31,22 @@ pub struct DoctorFinding {
     pub next: String,
 }
 
-impl From<Ailment> for DoctorFinding {
-    fn from(ailment: Ailment) -> Self {
-        match ailment {
-            Ailment::Missing(part) => Self {
+impl From<FileProblem> for DoctorFinding {
+    fn from(problem: FileProblem) -> Self {
+        match problem {
+            FileProblem::Missing(object) => Self {
                 severity: Severity::Error,
-                what: format!("the {part} is missing"),
+                what: format!("the {object} is missing"),
                 next: "copy the file; then make it again as `hapax_sqlite::SCHEMA` has it".into(),
             },
-            Ailment::SecondRow { key, effect } => Self {
+            FileProblem::SecondRow { key, effect } => Self {
                 severity: Severity::Error,
                 what: format!(
                     "{key} has a second row, number {effect}, which is not found by its key"
                 ),
                 next: "compare both in the history of the key, then: hapax doctor --repair".into(),
             },
-            Ailment::Bloated(share) => Self {
+            FileProblem::Bloated(share) => Self {
                 severity: Severity::Warning,
                 what: format!("{share} of 100 pages of the file are empty"),
                 next: "while no process writes: VACUUM".into(),
@@ -66,11 +66,11 @@ pub enum Severity {
 
 #[cfg(feature = "postgres")]
 impl Doctor {
-    pub(crate) fn with(mut self, ailments: Vec<hapax_postgres::Ailment>) -> Self {
-        self.findings.extend(ailments.into_iter().map(|ailment| DoctorFinding {
-            severity: if ailment.severe { Severity::Error } else { Severity::Warning },
-            what: ailment.what,
-            next: ailment.next,
+    pub(crate) fn with(mut self, problems: Vec<hapax_postgres::DatabaseProblem>) -> Self {
+        self.findings.extend(problems.into_iter().map(|problem| DoctorFinding {
+            severity: if problem.severe { Severity::Error } else { Severity::Warning },
+            what: problem.what,
+            next: problem.next,
         }));
         self.findings.sort_by_key(|finding| finding.severity);
         self

@@ -46,15 +46,15 @@ impl Maintenance<'_> {
     pub async fn doctor(self) -> Result<Doctor, Error> {
         let mut doctor = read(&*self.hapax.inner.store, examine).await?;
         if let Some(sqlite) = self.hapax.inner.sqlite.clone() {
-            let ailments = blocking(move || sqlite.examine()).await?;
-            doctor.findings.extend(ailments.into_iter().map(DoctorFinding::from));
+            let problems = blocking(move || sqlite.examine()).await?;
+            doctor.findings.extend(problems.into_iter().map(DoctorFinding::from));
             doctor.findings.sort_by_key(|finding| finding.severity);
         }
         #[cfg(feature = "postgres")]
         let doctor = match self.hapax.inner.postgres.clone() {
             Some(postgres) => {
-                let ailments = blocking(move || postgres.examine()).await?;
-                doctor.with(ailments)
+                let problems = blocking(move || postgres.examine()).await?;
+                doctor.with(problems)
             }
             None => doctor,
         };

@@ -3,7 +3,7 @@
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Fenced, Report, Safety};
 use hapax_core::outcome::Outcome;
-use hapax_postgres::foreign::{self, Unsettled};
+use hapax_postgres::foreign::{self, SettleError};
 use hapax_postgres::tokio_postgres::{Client, Transaction};
 use hapax_store::StoreError;
 
@@ -73,7 +73,7 @@ impl Claim {
     /// The caller's result of a settle in a transaction.
     pub(crate) async fn settled_by(
         &self,
-        settled: Result<(), Unsettled>,
+        settled: Result<(), SettleError>,
         outcome: Outcome,
     ) -> Result<(), Error> {
         match settled {
@@ -81,11 +81,11 @@ impl Claim {
                 self.note_settled_in();
                 Ok(())
             }
-            Err(Unsettled::Store(error)) => Err(error.into()),
-            Err(Unsettled::AlreadyRecorded) => {
+            Err(SettleError::Store(error)) => Err(error.into()),
+            Err(SettleError::AlreadyRecorded) => {
                 Err(StoreError::AlreadyRecorded(self.attempt()).into())
             }
-            Err(Unsettled::Fenced) => {
+            Err(SettleError::Fenced) => {
                 self.contradict(Report::Succeeded(outcome));
                 let found = self.check().await.err();
                 Err(found.unwrap_or(Error::Fenced(Fenced { state: None, attempt: None })))
@@ -146,15 +146,15 @@ impl EffectBuilder {
 
 /// The caller's result of an effect that was settled in its own transaction.
 pub(crate) fn done(
-    settled: Result<(), Unsettled>,
+    settled: Result<(), SettleError>,
     attempt: AttemptId,
     outcome: Outcome,
 ) -> Result<Done, Error> {
     match settled {
         Ok(()) => Ok(Done { outcome, how: How::Executed }),
-        Err(Unsettled::Fenced) => Err(Error::Fenced(Fenced { state: None, attempt: None })),
-        Err(Unsettled::AlreadyRecorded) => Err(StoreError::AlreadyRecorded(attempt).into()),
-        Err(Unsettled::Store(error)) => Err(error.into()),
+        Err(SettleError::Fenced) => Err(Error::Fenced(Fenced { state: None, attempt: None })),
+        Err(SettleError::AlreadyRecorded) => Err(StoreError::AlreadyRecorded(attempt).into()),
+        Err(SettleError::Store(error)) => Err(error.into()),
     }
 }
 

@@ -30,14 +30,14 @@ impl PgTxn<'_> {
                 request.insert((sink, self.namespace(&one.namespace)?));
             }
         }
-        let placed: Vec<_> =
+        let numbered: Vec<_> =
             results.iter().map(|one| (requests[&(&one.sink, &one.namespace)], one)).collect();
-        let (there, mut rest): (Vec<_>, Vec<_>) = placed.iter().partition(|(_, one)| {
+        let (at_address, mut rest): (Vec<_>, Vec<_>) = numbered.iter().partition(|(_, one)| {
             one.row > 0 && matches!(one.disposition, Disposition::Delivered { .. })
         });
         let ended: Vec<i64> = ended.iter().map(|id| *id as i64).collect();
-        if self.put_delivered(&there, (lease, &ended), now)? < there.len() {
-            rest = placed;
+        if self.put_delivered(&at_address, (lease, &ended), now)? < at_address.len() {
+            rest = numbered;
         }
         if !rest.is_empty() {
             self.put_each(lease, &rest, now)?;
@@ -53,17 +53,18 @@ impl PgTxn<'_> {
         (lease, ended): (LeaseId, &Vec<i64>),
         now: Now,
     ) -> Result<usize, PgFailure> {
-        let places: Vec<RowAddress> = results.iter().map(|(_, one)| RowAddress(one.row)).collect();
+        let row_addresses: Vec<RowAddress> =
+            results.iter().map(|(_, one)| RowAddress(one.row)).collect();
         let sinks: Vec<i16> = results.iter().map(|((sink, _), _)| *sink).collect();
         let seqs: Vec<i64> = results.iter().map(|(_, one)| one.seq as i64).collect();
         let tried: Vec<i32> = results.iter().map(|(_, one)| one.tried as i32).collect();
         let states: Vec<i16> = results.iter().map(|(_, one)| state(&one.disposition)).collect();
-        let (found, _) = self.link.both(
+        let (found, _) = self.link.query_both(
             (
                 "SELECT hapax.put_delivered($1, $2, $3, $4, $5, $6)",
                 &[
                     (&now.wall.0, Type::INT8),
-                    (&places, Type::TID_ARRAY),
+                    (&row_addresses, Type::TID_ARRAY),
                     (&sinks, Type::INT2_ARRAY),
                     (&seqs, Type::INT8_ARRAY),
                     (&tried, Type::INT4_ARRAY),
@@ -107,7 +108,7 @@ impl PgTxn<'_> {
                 Disposition::Delivered { .. } => None,
             })
             .collect();
-        self.link.often((
+        self.link.query_prepared((
             "SELECT hapax.put_results($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             &[
                 (&&lease.as_bytes()[..], Type::BYTEA),
@@ -142,7 +143,7 @@ pub(super) struct RowAddress(pub(super) u64);
 impl<'a> FromSql<'a> for RowAddress {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         let raw: [u8; 6] = raw.try_into()?;
-        Ok(Self(raw.iter().fold(0, |place, byte| place << 8 | u64::from(*byte))))
+        Ok(Self(raw.iter().fold(0, |address, byte| address << 8 | u64::from(*byte))))
     }
 
     fn accepts(of: &Type) -> bool {

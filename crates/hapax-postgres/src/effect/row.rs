@@ -24,7 +24,7 @@ pub(crate) struct EffectRow {
     pub(crate) effect: Effect,
 }
 
-/// A place in the table: the number of a namespace and a key.
+/// The primary key of `hapax.effect`: the number of a namespace, and a key.
 pub(crate) type EffectRowKey = (i32, Key);
 
 /// The columns of a row, which are read by their names.
@@ -131,8 +131,8 @@ fn outcome(row: &Row, key: Key) -> Result<Outcome, PgFailure> {
     }
 }
 
-/// A place, from the columns of its name.
-pub(crate) fn place(row: &Row) -> Result<EffectRowKey, PgFailure> {
+/// The row key of an effect, from its columns.
+pub(crate) fn row_key(row: &Row) -> Result<EffectRowKey, PgFailure> {
     Ok((row.try_get("namespace")?, Key::from_bytes(bytes(row, "key")?)))
 }
 

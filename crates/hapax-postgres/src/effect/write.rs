@@ -11,29 +11,31 @@ use crate::connect::Link;
 use crate::error::PgFailure;
 
 /// Outcomes above this size are stored once, however many effects share them.
-pub(crate) const INLINE: usize = 64 * 1024;
+pub(crate) const MAX_INLINE: usize = 64 * 1024;
 
-/// A row to write over version `over`; 0 means that there was no row.
-pub(crate) struct Write {
-    pub(crate) place: EffectRowKey,
-    pub(crate) over: u64,
+/// A row to write over the version `replaced_entry`; 0 means that there was no row.
+pub(crate) struct RowWrite {
+    pub(crate) row_key: EffectRowKey,
+    pub(crate) replaced_entry: u64,
     pub(crate) row: EffectRow,
 }
 
-/// Writes rows, sorted by place. `Busy` if one of them has moved on meanwhile.
-pub(crate) fn put(link: &Link, writes: &[Write]) -> Result<(), PgFailure> {
+/// Writes rows, sorted by row key. `Busy` if one of them has moved on meanwhile.
+pub(crate) fn put(link: &Link, writes: &[RowWrite]) -> Result<(), PgFailure> {
     if writes.is_empty() {
         return Ok(());
     }
     let mut columns = Columns::default();
     for write in writes {
         let body = match &write.row.effect.state {
-            State::Succeeded(outcome) if outcome.size() > INLINE as u64 => put_body(link, outcome)?,
+            State::Succeeded(outcome) if outcome.size() > MAX_INLINE as u64 => {
+                put_body(link, outcome)?
+            }
             _ => None,
         };
         columns.push(write, body);
     }
-    let changed = link.often((PUT.as_str(), &columns.params()))?;
+    let changed = link.query_prepared((PUT.as_str(), &columns.params()))?;
     if changed.len() == writes.len() {
         Ok(())
     } else {
@@ -68,12 +70,12 @@ macro_rules! columns {
         #[derive(Default)]
         struct Columns<'a> {
             $($name: Vec<$rust>,)*
-            over: Vec<i64>,
+            replaced_entry: Vec<i64>,
         }
 
         impl Columns<'_> {
             fn params(&self) -> Vec<crate::connect::Param<'_>> {
-                vec![$((&self.$name, Type::$type),)* (&self.over, Type::INT8_ARRAY)]
+                vec![$((&self.$name, Type::$type),)* (&self.replaced_entry, Type::INT8_ARRAY)]
             }
         }
 
@@ -138,10 +140,10 @@ pub(crate) static INSERT_CLAIM: LazyLock<String> =
 static PUT: LazyLock<String> = LazyLock::new(|| {
     let params = (1..).zip(COLUMNS).map(|(nth, column)| format!("${nth}::{}[]", column.sql));
     format!(
-        "WITH w AS (SELECT * FROM unnest({}, ${}::bigint[]) AS w ({}, over))
+        "WITH w AS (SELECT * FROM unnest({}, ${}::bigint[]) AS w ({}, replaced_entry))
         {} w
         ON CONFLICT (namespace, key) DO UPDATE SET {}
-        WHERE e.entry = (SELECT w.over FROM w WHERE w.namespace = e.namespace AND w.key = e.key)
+        WHERE e.entry = (SELECT w.replaced_entry FROM w WHERE w.namespace = e.namespace AND w.key = e.key)
         RETURNING true",
         params.collect::<Vec<_>>().join(", "),
         COLUMNS.len() + 1,
@@ -152,8 +154,8 @@ static PUT: LazyLock<String> = LazyLock::new(|| {
 });
 
 impl<'a> Columns<'a> {
-    fn push(&mut self, write: &'a Write, body: Option<i64>) {
-        let (namespace, key) = &write.place;
+    fn push(&mut self, write: &'a RowWrite, body: Option<i64>) {
+        let (namespace, key) = &write.row_key;
         let effect = &write.row.effect;
         let (safety, settling_ms) = safety(effect);
         let state = effect.state.name();
@@ -167,12 +169,12 @@ impl<'a> Columns<'a> {
             State::Succeeded(outcome) => Some(outcome),
             _ => None,
         };
-        let inline = outcome.and_then(Outcome::body).filter(|body| body.len() <= INLINE);
-        let aside = outcome.filter(|_| inline.is_none());
+        let inline = outcome.and_then(Outcome::body).filter(|body| body.len() <= MAX_INLINE);
+        let out_of_line = outcome.filter(|_| inline.is_none());
         let lease = lease.map(|lease| &lease.as_bytes()[..]);
         self.namespace.push(*namespace);
         self.key.push(key.as_bytes());
-        self.over.push(write.over as i64);
+        self.replaced_entry.push(write.replaced_entry as i64);
         self.entry.push(write.row.entry as i64);
         self.fingerprint.push(effect.fingerprint.as_bytes());
         self.state.push(state.code().into());
@@ -197,8 +199,8 @@ impl<'a> Columns<'a> {
         self.reason.push(effect.state.reason());
         self.outcome.push(inline);
         self.body.push(body);
-        self.digest.push(aside.map(|outcome| outcome.digest().as_bytes().to_vec()));
-        self.size.push(aside.map(|outcome| outcome.size() as i64));
+        self.digest.push(out_of_line.map(|outcome| outcome.digest().as_bytes().to_vec()));
+        self.size.push(out_of_line.map(|outcome| outcome.size() as i64));
         let domain = effect.bound.as_ref().map(|bound| bound.domain.as_str());
         self.domain.push(domain);
         self.epoch.push(effect.bound.as_ref().map(|bound| bound.epoch as i64));

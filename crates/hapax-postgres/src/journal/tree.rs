@@ -10,10 +10,10 @@ use tokio_postgres::types::Type;
 use crate::connect::Link;
 use crate::error::PgFailure;
 
-pub(super) fn tile(link: &Link, level: u32, place: u64) -> Result<Vec<Hash>, PgFailure> {
+pub(super) fn tile(link: &Link, level: u32, index: u64) -> Result<Vec<Hash>, PgFailure> {
     let rows = link.query(
         "SELECT hashes FROM hapax.tile WHERE level = $1 AND place = $2",
-        &[(&(level as i32), Type::INT4), (&(place as i64), Type::INT8)],
+        &[(&(level as i32), Type::INT4), (&(index as i64), Type::INT8)],
     )?;
     let Some(row) = rows.first() else { return Ok(Vec::new()) };
     Ok(row.try_get::<_, &[u8]>(0)?.as_chunks().0.to_vec())
@@ -80,7 +80,7 @@ pub(super) fn heads(link: &Link, after: u64, limit: usize) -> Result<Vec<Head>, 
     rows.iter().map(read_head).collect()
 }
 
-/// The newest head. With `lock`, the caller is about to add one and holds the store's own row, so
+/// The newest head. With `lock`, the caller is about to add one: it locks the row of `hapax.sealing`, so
 /// that there is one sealer at a time.
 pub(super) fn newest_head(link: &Link, lock: bool) -> Result<Option<Head>, PgFailure> {
     if lock {

@@ -12,10 +12,10 @@ use rusqlite::Connection;
 
 use super::key_index::prefix;
 use super::{CAPACITY, ConnectionCache, RunningEffect, StatementCache};
-use crate::clock::Anchor;
+use crate::clock::ClockAnchor;
 use crate::effect::{self, EffectRow};
 use crate::error::OrStoreError;
-use crate::journal::{self, EntryAnchor};
+use crate::journal::{self, EntryIdentity};
 use crate::lease;
 use crate::namespace;
 use crate::part::Whole;
@@ -28,7 +28,7 @@ pub(crate) struct TxnCache<'a> {
     /// The rows that the current command has loaded or written.
     command_rows: Vec<CommandRow>,
     /// The newest entry of the transaction when the current command began.
-    appended_before: Option<EntryAnchor>,
+    appended_before: Option<EntryIdentity>,
 }
 
 /// A row of an effect that the current command has loaded or written.
@@ -80,7 +80,7 @@ impl TxnCache<'_> {
         }
         let Some(namespace) = self.namespace(&name.namespace)? else { return Ok(None) };
         let found = self.row(namespace, name.key)?;
-        self.cache.last_was_known = found.is_some();
+        self.cache.last_lookup_found = found.is_some();
         let Some(row) = found else { return Ok(None) };
         self.keep_command_row(name, row.id, Some(row.entry), &row.effect, false);
         Ok(Some(row.effect))
@@ -122,8 +122,8 @@ impl TxnCache<'_> {
 
     /// Whether to load this effect before it is inserted, because it is probably known. The database
     /// refuses a second row, whatever the answer.
-    pub(crate) fn expects(&self, name: &Name) -> bool {
-        self.cache.last_was_known || self.cache.rows.running.contains_key(name)
+    pub(crate) fn is_probably_known(&self, name: &Name) -> bool {
+        self.cache.last_lookup_found || self.cache.rows.running.contains_key(name)
     }
 
     /// Inserts a running effect, whose newest entry is `entry`, if it has been appended. Returns
@@ -137,7 +137,7 @@ impl TxnCache<'_> {
     ) -> Result<bool, StoreError> {
         let made = effect::insert(&mut self.statements, namespace, name.key, &effect)?;
         let Some(number) = made else {
-            self.cache.last_was_known = true;
+            self.cache.last_lookup_found = true;
             return Ok(false);
         };
         self.cache.key_mover.note_added();
@@ -244,7 +244,7 @@ impl TxnCache<'_> {
     /// Takes note of an entry that was appended: it is the newest.
     pub(crate) fn appended(&mut self, entry: &Entry) {
         self.cache.rows.last_entry = Some(entry.id);
-        self.cache.appended = Some(EntryAnchor::of(entry));
+        self.cache.appended = Some(EntryIdentity::of(entry));
     }
 
     /// The whole that parts of this kind were added to, if that was lately.
@@ -269,11 +269,11 @@ impl TxnCache<'_> {
     }
 
     /// The clocks at the first use of the store in this era, if they are cached.
-    pub(crate) fn clock_anchor(&self) -> Option<Anchor> {
+    pub(crate) fn clock_anchor(&self) -> Option<ClockAnchor> {
         self.cache.rows.clock_anchor
     }
 
-    pub(crate) fn keep_clock_anchor(&mut self, anchor: Anchor) {
+    pub(crate) fn keep_clock_anchor(&mut self, anchor: ClockAnchor) {
         self.cache.rows.clock_anchor = Some(anchor);
     }
 }

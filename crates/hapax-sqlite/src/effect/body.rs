@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::error::OrStoreError;
 
 /// Outcomes above this size are compressed and stored once, however many effects share them.
-pub(super) const INLINE: usize = 64 * 1024;
+pub(super) const MAX_INLINE: usize = 64 * 1024;
 
 /// Stores a large body once; `None` if the body was not kept.
 pub(super) fn store(db: &Connection, outcome: &Outcome) -> Result<Option<i64>, StoreError> {

@@ -11,7 +11,7 @@ use hapax_core::time::{LeaseInstant, Timestamp};
 use hapax_store::StoreError;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::body::{self, INLINE};
+use super::body::{self, MAX_INLINE};
 use super::state_name;
 use crate::connection_cache::{KeyPrefix, StatementCache};
 use crate::epoch;
@@ -58,7 +58,7 @@ pub(crate) fn row_of_number(
     statements: &mut StatementCache<'_>,
     number: i64,
 ) -> Result<Option<EffectRow>, StoreError> {
-    let row = statements.load()?.query_row([number], |row| Ok(read(db, row, Large::Whole)));
+    let row = statements.load()?.query_row([number], |row| Ok(read(db, row, LargeOutcome::Whole)));
     row.optional().or_store_error()?.transpose()
 }
 
@@ -68,21 +68,26 @@ pub(crate) fn row_of_prefix(
     statements: &mut StatementCache<'_>,
     prefix: KeyPrefix,
 ) -> Result<Option<EffectRow>, StoreError> {
-    let row = statements.load_by_key()?.query_row(prefix, |row| Ok(read(db, row, Large::Whole)));
+    let row =
+        statements.load_by_key()?.query_row(prefix, |row| Ok(read(db, row, LargeOutcome::Whole)));
     row.optional().or_store_error()?.transpose()
 }
 
-/// How much is read of a large outcome.
+/// How much of a large outcome a query reads.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Large {
+pub(crate) enum LargeOutcome {
     /// All of it.
     Whole,
     /// Its digest and size only: many large outcomes would be too much.
-    Named,
+    DigestOnly,
 }
 
 /// Reads a row with [`COLUMNS`].
-pub(crate) fn read(db: &Connection, row: &Row<'_>, large: Large) -> Result<EffectRow, StoreError> {
+pub(crate) fn read(
+    db: &Connection,
+    row: &Row<'_>,
+    large: LargeOutcome,
+) -> Result<EffectRow, StoreError> {
     let columns = || -> rusqlite::Result<_> {
         let blob16 = |at: usize| row.get::<_, [u8; 16]>(at);
         let blob32 = |at: usize| row.get::<_, [u8; 32]>(at);
@@ -92,11 +97,11 @@ pub(crate) fn read(db: &Connection, row: &Row<'_>, large: Large) -> Result<Effec
         };
         let reason = || row.get::<_, Option<String>>(21).map(Option::unwrap_or_default);
         let state = match state_name(row, 3)? {
-            StateName::Running => Stored::Whole(State::Running {
+            StateName::Running => StoredState::Whole(State::Running {
                 lease: LeaseId::from_bytes(blob16(16)?),
                 deadline: instant()?,
             }),
-            StateName::Succeeded => Stored::Outcome {
+            StateName::Succeeded => StoredState::Outcome {
                 inline: row.get(22)?,
                 body: row.get(23)?,
                 digest: row.get::<_, Option<[u8; 32]>>(24)?,
@@ -104,16 +109,18 @@ pub(crate) fn read(db: &Connection, row: &Row<'_>, large: Large) -> Result<Effec
             },
             StateName::Failed => {
                 let cause = decoded(row, 20, "cause", Cause::from_code)?;
-                Stored::Whole(State::Failed(Failure { cause, reason: reason()? }))
+                StoredState::Whole(State::Failed(Failure { cause, reason: reason()? }))
             }
-            StateName::Partial => Stored::Whole(State::Partial { reason: reason()? }),
-            StateName::Unknown => Stored::Whole(State::Unknown {
+            StateName::Partial => StoredState::Whole(State::Partial { reason: reason()? }),
+            StateName::Unknown => StoredState::Whole(State::Unknown {
                 reason: reason()?,
                 since: instant()?.unwrap_or_default(),
                 tries: row.get(19)?,
             }),
-            StateName::Indeterminate => Stored::Whole(State::Indeterminate { reason: reason()? }),
-            StateName::Skipped => Stored::Whole(State::Skipped { reason: reason()? }),
+            StateName::Indeterminate => {
+                StoredState::Whole(State::Indeterminate { reason: reason()? })
+            }
+            StateName::Skipped => StoredState::Whole(State::Skipped { reason: reason()? }),
         };
         let settling = row.get::<_, Option<i64>>(5)?.map(|ms| ms as u64);
         let safety = decoded(row, 4, "safety class", |code| Safety::from_code(code, settling))?;
@@ -148,34 +155,33 @@ pub(crate) fn read(db: &Connection, row: &Row<'_>, large: Large) -> Result<Effec
     let (mut row, state, bound) = columns().or_store_error()?;
     row.effect.bound = bound.map(|(domain, epoch)| epoch::read(domain, epoch)).transpose()?;
     row.effect.state = match state {
-        Stored::Whole(state) => state,
-        Stored::Outcome { inline: Some(body), .. } => State::Succeeded(Outcome::new(body)),
-        Stored::Outcome { body: Some(body), .. } if large == Large::Named => {
+        StoredState::Whole(state) => state,
+        StoredState::Outcome { inline: Some(body), .. } => State::Succeeded(Outcome::new(body)),
+        StoredState::Outcome { body: Some(body), .. } if large == LargeOutcome::DigestOnly => {
             let mut statement = db
                 .prepare_cached("SELECT digest, size FROM body WHERE id = ?1")
                 .or_store_error()?;
-            let named = statement.query_row([body], |row| {
+            let not_kept = statement.query_row([body], |row| {
                 let digest = Digest::from_bytes(row.get(0)?);
                 Ok(Outcome::not_kept(digest, row.get::<_, i64>(1)? as u64))
             });
-            State::Succeeded(named.or_store_error()?)
+            State::Succeeded(not_kept.or_store_error()?)
         }
-        Stored::Outcome { body: Some(body), .. } => {
+        StoredState::Outcome { body: Some(body), .. } => {
             State::Succeeded(Outcome::new(body::load(db, body)?))
         }
-        Stored::Outcome { digest: Some(digest), size, .. } => State::Succeeded(Outcome::not_kept(
-            Digest::from_bytes(digest),
-            size.unwrap_or_default() as u64,
-        )),
-        Stored::Outcome { .. } => {
+        StoredState::Outcome { digest: Some(digest), size, .. } => State::Succeeded(
+            Outcome::not_kept(Digest::from_bytes(digest), size.unwrap_or_default() as u64),
+        ),
+        StoredState::Outcome { .. } => {
             return Err(StoreError::Corrupt(format!("effect {} has no outcome", row.key)));
         }
     };
     Ok(row)
 }
 
-/// A state as its columns hold it; a large body lies in another table.
-enum Stored {
+/// A state as its columns hold it. A large body is a row of `body`.
+enum StoredState {
     Whole(State),
     Outcome {
         inline: Option<Vec<u8>>,
@@ -206,12 +212,12 @@ pub(crate) const SUCCEED: &str =
 /// The body of a success that is small enough to lie in its row.
 pub(crate) fn inline(effect: &Effect) -> Option<&[u8]> {
     match &effect.state {
-        State::Succeeded(outcome) => outcome.body().filter(|body| body.len() <= INLINE),
+        State::Succeeded(outcome) => outcome.body().filter(|body| body.len() <= MAX_INLINE),
         _ => None,
     }
 }
 
-/// Writes a new effect, which begins as running: its other columns are still empty. Its number is
+/// Writes a new effect, which is running: its other columns are empty. Its number is
 /// that of its first entry. `None` if the database has a row of this key already.
 pub(crate) fn insert(
     statements: &mut StatementCache<'_>,
@@ -277,8 +283,8 @@ pub(crate) fn update(
         _ => None,
     };
     let inline = inline(effect);
-    let aside = outcome.filter(|_| inline.is_none());
-    let body = match aside {
+    let out_of_line = outcome.filter(|_| inline.is_none());
+    let body = match out_of_line {
         Some(outcome) => body::store(db, outcome)?,
         None => None,
     };
@@ -312,8 +318,8 @@ pub(crate) fn update(
             effect.state.reason(),
             inline,
             body,
-            aside.map(|outcome| *outcome.digest().as_bytes()),
-            aside.map(|outcome| outcome.size() as i64),
+            out_of_line.map(|outcome| *outcome.digest().as_bytes()),
+            out_of_line.map(|outcome| outcome.size() as i64),
             stuck,
             effect.bound.as_ref().map(|bound| bound.domain.as_str()),
             effect.bound.as_ref().map(|bound| bound.epoch as i64),

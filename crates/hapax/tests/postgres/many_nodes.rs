@@ -37,7 +37,7 @@ fn node() {
             0 => Hapax::open(url).await.expect("a ledger"),
             // Advisory locks of four bits: they collide all the time.
             _ => {
-                let options = Options { hint_bits: 4, ..Options::default() };
+                let options = Options { advisory_lock_bits: 4, ..Options::default() };
                 let store = tokio::task::spawn_blocking(move || PgStore::open(&url, options));
                 let store = store.await.expect("no panic").expect("a ledger");
                 Hapax::builder().on(Arc::new(store))

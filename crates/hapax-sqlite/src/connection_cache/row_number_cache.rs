@@ -1,9 +1,9 @@
-//! The row cache: a 4-way set-associative cache of the row numbers of effects, by key prefix.
+//! The row number cache: a 4-way set-associative cache of the row numbers of effects, by key prefix.
 //!
 //! The key index of a million effects fits no processor's cache, and each lookup costs as much as
-//! reading the effect. A cached number is only a hint: it counts only if its row has the key that
-//! was asked for. The number of a removed effect is not given again, so its row is not found, and
-//! the key index is searched.
+//! reading the effect. A cached number counts only if its row has the key that the caller looks for.
+//! No other effect ever gets the number of a removed effect. So a lookup by that number finds no row,
+//! and the key index is searched.
 
 use super::KeyPrefix;
 
@@ -12,13 +12,13 @@ const SETS: usize = 1 << 19;
 
 /// Row numbers of effects by the first halves of their keys, which are as good as random.
 #[derive(Default)]
-pub(super) struct RowCache {
+pub(super) struct RowNumberCache {
     /// Four pairs of tag and row number, the newest first; 0 is no number. Memory is taken as it
     /// is written to.
     sets: Vec<[u64; 8]>,
 }
 
-impl RowCache {
+impl RowNumberCache {
     /// A cache that has room.
     pub(super) fn with_room() -> Self {
         Self { sets: vec![[0; 8]; SETS] }
@@ -48,7 +48,7 @@ impl RowCache {
     }
 }
 
-/// The index of a prefix's set, and the tag that tells it from others in the set.
+/// The index of a prefix's set, and the tag that distinguishes it from others in the set.
 fn set_and_tag((namespace, prefix): &KeyPrefix) -> (usize, u64) {
     let (front, back) = prefix.split_at(8);
     let number = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_set_keeps_four_numbers_and_drops_the_oldest() {
-        let mut cache = RowCache::with_room();
+        let mut cache = RowNumberCache::with_room();
         let all: Vec<KeyPrefix> = (0..5).map(|nth| prefix(7 + nth * SETS as u64, nth)).collect();
         for (nth, prefix) in all.iter().enumerate() {
             cache.keep(prefix, 100 + nth as i64);
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn a_cache_without_room_keeps_nothing() {
-        let mut cache = RowCache::default();
+        let mut cache = RowNumberCache::default();
         cache.keep(&prefix(1, 2), 3);
         assert_eq!(cache.find(&prefix(1, 2)), None);
     }
 
     #[test]
     fn the_same_key_in_another_namespace_has_another_tag() {
-        let mut cache = RowCache::with_room();
+        let mut cache = RowNumberCache::with_room();
         let (_, prefix) = prefix(1, 2);
         cache.keep(&(1, prefix), 3);
         assert_eq!((cache.find(&(1, prefix)), cache.find(&(2, prefix))), (Some(3), None));

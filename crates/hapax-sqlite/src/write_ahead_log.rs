@@ -20,21 +20,21 @@ use crate::connection;
 use crate::error::OrStoreError;
 use crate::store::{Shared, spawn};
 
-/// How many pages of log there are before they are moved into the file.
-const PAGES: i32 = 2048;
+/// How many pages the log has when it is full, and has to be moved into the file.
+const FULL_PAGES: i32 = 2048;
 /// A page and the header of its frame.
-const FRAME: u64 = 4096 + 24;
-/// A log of fewer pages than this is not made longer.
+const FRAME_BYTES: u64 = 4096 + 24;
+/// The writer does not lengthen a log of fewer pages than this.
 const BUSY_PAGES: i32 = 128;
-/// How much room there is ahead of the newest frame, and by how much the log is made longer.
-const AHEAD: u64 = 1024 * 1024;
-const STEP: usize = 4 * 1024 * 1024;
+/// How much room the writer keeps ahead of the newest frame, and how much it adds at a time.
+const AHEAD_BYTES: u64 = 1024 * 1024;
+const STEP_BYTES: usize = 4 * 1024 * 1024;
 
-pub(crate) struct Log {
+pub(crate) struct WriteAheadLog {
     path: PathBuf,
     state: Arc<State>,
     checkpointer: Checkpointer,
-    /// The length of the file when last seen; it never shrinks while it is open. After a failure to
+    /// The length of the log's file when last read; it never shrinks while it is open. After a failure to
     /// make it longer it is `u64::MAX`, and there is no further try.
     length: u64,
 }
@@ -42,11 +42,11 @@ pub(crate) struct Log {
 #[derive(Default)]
 struct State {
     pages: AtomicI32,
-    /// The checkpointer has moved all that it could; the writer moves the rest.
+    /// Whether the checkpointer has moved all that it could, so that the writer moves the rest.
     nearly_done: AtomicBool,
 }
 
-impl Log {
+impl WriteAheadLog {
     /// Watches the log of this connection.
     pub(crate) fn of(db: &mut Connection, shared: Arc<Shared>) -> Result<Self, StoreError> {
         let state = Arc::new(State::default());
@@ -66,8 +66,8 @@ impl Log {
     /// commit is slower, or reports itself that the disk is full.
     pub(crate) fn make_room(&mut self) {
         let pages = self.state.pages.load(Ordering::Relaxed);
-        let wanted = pages as u64 * FRAME + AHEAD;
-        if !(BUSY_PAGES..=PAGES).contains(&pages) || wanted <= self.length {
+        let wanted = pages as u64 * FRAME_BYTES + AHEAD_BYTES;
+        if !(BUSY_PAGES..=FULL_PAGES).contains(&pages) || wanted <= self.length {
             return;
         }
         self.length = match lengthen(&self.path, wanted) {
@@ -79,10 +79,10 @@ impl Log {
         };
     }
 
-    /// Has a full log moved into the file. The checkpointer moves most of it beside the writer. The
-    /// writer moves the last of it here, because only then can the log begin anew.
+    /// Moves a full log into the file. The checkpointer moves most of it beside the writer. The writer
+    /// moves the rest here, because only then can SQLite write the log from its beginning again.
     pub(crate) fn checkpoint_if_full(&mut self, db: &Connection) -> Result<(), StoreError> {
-        if self.state.pages.load(Ordering::Relaxed) < PAGES {
+        if self.state.pages.load(Ordering::Relaxed) < FULL_PAGES {
             return Ok(());
         }
         if self.state.nearly_done.swap(false, Ordering::Acquire) {
@@ -101,8 +101,8 @@ fn lengthen(path: &Path, wanted: u64) -> std::io::Result<u64> {
     if length >= wanted {
         return Ok(length);
     }
-    file.write_all(&vec![0; STEP])?;
-    Ok(length + STEP as u64)
+    file.write_all(&vec![0; STEP_BYTES])?;
+    Ok(length + STEP_BYTES as u64)
 }
 
 /// The thread that moves the log into the file beside the writer. It ends with the writer, so
