@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hapax::{Fingerprint, Hapax, Key};
 use hapax_extract::{Builtin, Class, Extract, Individual, Ontology, Property, Request, Settings};
 use hapax_server::access::{Access, Allowance};
-use hapax_server::server::{Server, Terms};
+use hapax_server::server::{Server, ServerSettings};
 use rusqlite::{Connection, params};
 
 use crate::load::{self, runtime};
@@ -41,8 +41,8 @@ fn hits(options: &Options, directory: &Path, report: &mut Report) -> Result<(), 
         *round = runtime.block_on(async {
             let hapax = Hapax::open(directory.join(format!("hits-{nth}.db"))).await?;
             let allowance = Allowance { rate: u32::MAX, burst: u32::MAX, ..Allowance::default() };
-            let terms = Terms { allowance, ..Terms::default() };
-            let server = Server::new(hapax.clone(), Access::Everybody, terms);
+            let settings = ServerSettings { allowance, ..ServerSettings::default() };
+            let server = Server::new(hapax.clone(), Access::Everybody, settings);
             let extract = builtin(&hapax);
             extract.put_ontology(&rivers(), None, "bench").await?;
             let (echo, ours) = (http::bare().await?, http::served(server.router()).await?);

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::routing::post;
 use hapax::Hapax;
 use hapax_server::idempotency::{IdempotencyLayer, Settings};
-use hapax_server::listener::{self, Limits, ListeningSocket};
+use hapax_server::listener::{self, ConnectionLimits, ListeningSocket};
 use hapax_server::proxy::Upstream;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -143,7 +143,7 @@ where
         + 'static,
 {
     let (listener, address) = bound().await?;
-    let socket = ListeningSocket { listener, tls: None, limits: Limits::default() };
+    let socket = ListeningSocket { listener, tls: None, limits: ConnectionLimits::default() };
     tokio::spawn(listener::serve(socket, service, std::future::pending()));
     Ok(address)
 }

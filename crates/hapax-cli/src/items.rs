@@ -41,7 +41,7 @@ pub(crate) async fn main(global: &Global, command: ItemsCommand) -> Result<Exit,
             Ok(Exit::Done)
         }
         ItemsCommand::Workflows => {
-            let items = look(global).await?;
+            let items = open_without_tools(global).await?;
             for name in items.workflows().await? {
                 match global.json {
                     true => output::json(&serde_json::json!({ "workflow": name })),
@@ -53,7 +53,7 @@ pub(crate) async fn main(global: &Global, command: ItemsCommand) -> Result<Exit,
         ItemsCommand::Versions { workflow, show } => versions(global, &workflow, show).await,
         ItemsCommand::Decide { workflow, version, approve, reject: _, person } => {
             let attempt = attempt(&person.attempt)?;
-            let items = look(global).await?;
+            let items = open_without_tools(global).await?;
             let who = (person.by.as_str(), person.note.as_str());
             items.decide_script(&workflow, version, attempt, approve, who).await?;
             decided(global, &workflow);
@@ -61,7 +61,7 @@ pub(crate) async fn main(global: &Global, command: ItemsCommand) -> Result<Exit,
         }
         ItemsCommand::Runs { workflow, limit, log } => runs(global, &workflow, limit, log).await,
         ItemsCommand::List { workflow, state, limit } => {
-            let items = look(global).await?;
+            let items = open_without_tools(global).await?;
             known(&items, &workflow).await?;
             let found = items.list(&workflow, &state, None, limit).await?;
             let rows: Vec<_> = found.iter().map(item_row).collect();
@@ -80,7 +80,7 @@ pub(crate) async fn main(global: &Global, command: ItemsCommand) -> Result<Exit,
         ItemsCommand::Reprocess { workflow, item, person } => {
             let attempt = attempt(&person.attempt)?;
             let who = (person.by.as_str(), person.note.as_str());
-            look(global).await?.reprocess(&workflow, &item, attempt, who).await?;
+            open_without_tools(global).await?.reprocess(&workflow, &item, attempt, who).await?;
             decided(global, &workflow);
             Ok(Exit::Done)
         }
@@ -95,7 +95,7 @@ pub(crate) async fn main(global: &Global, command: ItemsCommand) -> Result<Exit,
             });
             let key = output::key(&key)?;
             let Person { attempt: judged, by, note } = &person;
-            let (judged, items) = (attempt(judged)?, look(global).await?);
+            let (judged, items) = (attempt(judged)?, open_without_tools(global).await?);
             let workflow = items.escalation(key).await?.workflow;
             items.act(key, judged, action, result.transpose()?.as_ref(), (by, note)).await?;
             decided(global, &workflow);
@@ -131,7 +131,7 @@ pub(crate) async fn main(global: &Global, command: ItemsCommand) -> Result<Exit,
 }
 
 /// Items for a query: no tools, no lease.
-async fn look(global: &Global) -> Result<Items, Failed> {
+async fn open_without_tools(global: &Global) -> Result<Items, Failed> {
     let hapax = output::open(global).await?;
     Ok(Items::new(hapax, Vec::new(), Vec::new())?)
 }
@@ -223,7 +223,7 @@ async fn known(items: &Items, workflow: &str) -> Result<(), Failed> {
 }
 
 async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Result<Exit, Failed> {
-    let items = look(global).await?;
+    let items = open_without_tools(global).await?;
     known(&items, workflow).await?;
     let scripts = items.scripts_shown(workflow).await?;
     if let Some(version) = show {
@@ -263,7 +263,7 @@ fn version_row(script: &Script) -> Vec<String> {
 }
 
 async fn runs(global: &Global, workflow: &str, limit: usize, log: bool) -> Result<Exit, Failed> {
-    let items = look(global).await?;
+    let items = open_without_tools(global).await?;
     known(&items, workflow).await?;
     let runs = items.runs(workflow, None, limit).await?;
     if log && !global.json {
@@ -298,7 +298,7 @@ async fn show(
     id: &str,
     attempt: Option<u32>,
 ) -> Result<Exit, Failed> {
-    let items = look(global).await?;
+    let items = open_without_tools(global).await?;
     let item = items.show(workflow, id).await?;
     let mutations = items.mutations(item.key, attempt.unwrap_or(item.attempt)).await?;
     if global.json {

@@ -16,7 +16,7 @@ use crate::args::{self, Global, Run};
 use crate::config::Config;
 use crate::events;
 use crate::exit::{Exit, Failed};
-use crate::program::{self, End, Limits, Program};
+use crate::program::{self, End, Program, WorkLimit};
 use crate::run::{self, RunFailure, UNDO};
 
 /// The exit code by which a program reports a transient failure.
@@ -228,7 +228,7 @@ async fn perform(
         registered.map_err(|error| WorkError::not_done(error.to_string()))?;
     }
     let before = children_time();
-    let limits = Some(&work as &dyn Limits);
+    let limits = Some(&work as &dyn WorkLimit);
     let program = Program { words: &run.program, environment: &environment, show, limits };
     // A program that was not started did not happen, for certain.
     let (end, recording) =

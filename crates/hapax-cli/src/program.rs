@@ -103,11 +103,11 @@ pub(crate) struct Program<'a> {
     /// Whether its output is shown while it runs.
     pub(crate) show: bool,
     /// The limit on how long it may work, if there is one.
-    pub(crate) limits: Option<&'a dyn Limits>,
+    pub(crate) limits: Option<&'a dyn WorkLimit>,
 }
 
 /// How long a program may work for the claim it is run for.
-pub(crate) trait Limits: Sync {
+pub(crate) trait WorkLimit: Sync {
     /// Until when, by the boot-time clock; for ever, if nothing limits it.
     fn work_until_ms(&self) -> Option<u64>;
 
@@ -115,7 +115,7 @@ pub(crate) trait Limits: Sync {
     fn lease_file(&self) -> Option<PathBuf>;
 }
 
-impl Limits for Claim {
+impl WorkLimit for Claim {
     fn work_until_ms(&self) -> Option<u64> {
         self.work_until_ms()
     }
@@ -125,7 +125,7 @@ impl Limits for Claim {
     }
 }
 
-impl Limits for Work {
+impl WorkLimit for Work {
     fn work_until_ms(&self) -> Option<u64> {
         self.work_until_ms()
     }
@@ -148,7 +148,7 @@ impl Program<'_> {
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        if let Some(file) = self.limits.and_then(Limits::lease_file) {
+        if let Some(file) = self.limits.and_then(WorkLimit::lease_file) {
             command.env(watchdog::LEASE, file);
         }
         let mut child = command.spawn()?;
@@ -164,7 +164,7 @@ impl Program<'_> {
         };
         let (from_watchdog, mut to_watchdog) = line.into_split();
         // The watchdog starts the program once it knows how long that may work.
-        let until = || self.limits.and_then(Limits::work_until_ms).unwrap_or(u64::MAX);
+        let until = || self.limits.and_then(WorkLimit::work_until_ms).unwrap_or(u64::MAX);
         let mut until_ms = until();
         to_watchdog.write_all(format!("until {until_ms}\n").as_bytes()).await?;
         // From here on the program may have been started, so nothing that goes wrong is an error of starting it.

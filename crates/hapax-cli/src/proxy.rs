@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use hapax::{Safety, Settling};
 use hapax_server::idempotency::{IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant};
-use hapax_server::listener::{self, Limits, ListeningSocket};
+use hapax_server::listener::{self, ConnectionLimits, ListeningSocket};
 use hapax_server::proxy::Upstream;
 use hapax_server::telemetry::Telemetry;
 use hapax_server::watch::Watch;
@@ -66,12 +66,13 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
     if let Some(listener) = aside {
         let address = service::local(&listener)?;
         say("watched", &format!("metrics at http://{address}/metrics"));
-        let socket = ListeningSocket { listener, tls: None, limits: Limits::default() };
+        let socket = ListeningSocket { listener, tls: None, limits: ConnectionLimits::default() };
         tokio::spawn(listener::serve(socket, watch.router(), std::future::pending()));
     }
     // Longer than the service may take, so that running requests can finish.
     let drain = args.timeout + Duration::from_secs(5);
-    let limits = Limits { connections: args.connections, drain, ..Limits::default() };
+    let limits =
+        ConnectionLimits { connections: args.connections, drain, ..ConnectionLimits::default() };
     let stop_signal = stop::requested()?;
     let stopped = async {
         stop_signal.await;

@@ -17,7 +17,7 @@ use crate::events;
 use crate::exit::{Exit, Failed};
 use crate::operation;
 use crate::output;
-use crate::program::{self, End, Limits, Program, shell};
+use crate::program::{self, End, Program, WorkLimit, shell};
 use crate::recording::{Stream, pieces};
 
 /// The name under which `run` registers how to undo a program.
@@ -181,7 +181,7 @@ pub(crate) async fn passes(
     check: &str,
     environment: &[(&'static str, String)],
     show: bool,
-    limits: Option<&dyn Limits>,
+    limits: Option<&dyn WorkLimit>,
 ) -> Result<(), String> {
     match (Program { words: &shell(check), environment, show, limits }).run().await {
         Ok((End::Exited(0), _)) => Ok(()),

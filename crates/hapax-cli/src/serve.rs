@@ -7,9 +7,9 @@ use hapax::Hapax;
 use hapax::outbox::{Dispatcher, OutboxConfig};
 use hapax_items::Items;
 use hapax_pipeline::projector::Projector;
-use hapax_server::access::{Access, Allowance, Tokens};
-use hapax_server::listener::{self, Limits, ListeningSocket};
-use hapax_server::server::{Server, Systems, Terms};
+use hapax_server::access::{Access, Allowance, TokenCache};
+use hapax_server::listener::{self, ConnectionLimits, ListeningSocket};
+use hapax_server::server::{Server, ServerSettings, Systems};
 use hapax_server::telemetry::Telemetry;
 use hapax_server::tls::Tls;
 use hapax_sinks::stdout::Stdout;
@@ -49,9 +49,9 @@ pub(crate) async fn dev(global: &Global, args: &Dev) -> Result<Exit, Failed> {
         global.db.display()
     );
     log::say(args.log_format, "serving", &message);
-    let terms = Terms::default();
-    let server = Server::with(hapax.clone(), Access::Everybody, terms, systems);
-    let socket = ListeningSocket { listener, tls: None, limits: Limits::default() };
+    let settings = ServerSettings::default();
+    let server = Server::with(hapax.clone(), Access::Everybody, settings, systems);
+    let socket = ListeningSocket { listener, tls: None, limits: ConnectionLimits::default() };
     served(&server, socket, hapax, (Some(dispatcher), environment), args.log_format).await
 }
 
@@ -122,8 +122,8 @@ pub(crate) async fn serve(global: &Global, args: &Serve) -> Result<Exit, Failed>
     if tls.is_none() && !address.ip().is_loopback() {
         say("no_tls", "tokens go over the network in the clear; set tls_certificate and tls_key");
     }
-    let access = Access::Tokens(Tokens::default());
-    let server = Server::with(hapax.clone(), access, terms(&config.server), systems);
+    let access = Access::Tokens(TokenCache::default());
+    let server = Server::with(hapax.clone(), access, settings(&config.server), systems);
     let socket = ListeningSocket { listener, tls, limits: limits(&config.server) };
     served(&server, socket, hapax, (dispatcher, environment), args.log_format).await
 }
@@ -190,14 +190,14 @@ fn tls(config: &Config) -> Result<Option<Tls>, Failed> {
     }
 }
 
-fn terms(section: &ServerSection) -> Terms {
-    let default = Terms::default();
+fn settings(section: &ServerSection) -> ServerSettings {
+    let default = ServerSettings::default();
     let allowance = Allowance {
         rate: section.rate.unwrap_or(default.allowance.rate),
         burst: section.burst.or(section.rate).unwrap_or(default.allowance.burst),
         at_once: section.at_once.unwrap_or(default.allowance.at_once),
     };
-    Terms {
+    ServerSettings {
         largest_request: section.largest_request.unwrap_or(default.largest_request),
         longest_wait: section.longest_wait.unwrap_or(default.longest_wait),
         key_lifetime: section.key_lifetime.unwrap_or(default.key_lifetime),
@@ -206,11 +206,11 @@ fn terms(section: &ServerSection) -> Terms {
     }
 }
 
-fn limits(section: &ServerSection) -> Limits {
-    let default = Limits::default();
+fn limits(section: &ServerSection) -> ConnectionLimits {
+    let default = ConnectionLimits::default();
     // Longer than a request may wait, so that running requests can finish.
-    let longest = terms(section).longest_wait + Duration::from_secs(5);
-    Limits {
+    let longest = settings(section).longest_wait + Duration::from_secs(5);
+    ConnectionLimits {
         connections: section.connections.unwrap_or(default.connections),
         drain: section.drain.unwrap_or(longest),
         ..default

@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use crate::json::{Json, JsonError, Number, Problem};
+use crate::json::{Json, JsonError, JsonFault, Number};
 
 /// The canonical text of a value.
 ///
@@ -81,14 +81,14 @@ fn order(a: &str, b: &str) -> Ordering {
 fn write_number(number: &Number, out: &mut String) -> Result<(), JsonError> {
     let refuse = |problem| JsonError { problem, at: number.position() };
     let text = number.as_str();
-    let double: f64 = text.parse().map_err(|_| refuse(Problem::Expected("a number")))?;
+    let double: f64 = text.parse().map_err(|_| refuse(JsonFault::Expected("a number")))?;
     if !double.is_finite() {
-        return Err(refuse(Problem::OutOfRange(shorten(text))));
+        return Err(refuse(JsonFault::OutOfRange(shorten(text))));
     }
     let mut buffer = ryu_js::Buffer::new();
     let shortest = buffer.format_finite(double);
     if shortest != text && Decimal::of(shortest) != Decimal::of(text) {
-        return Err(refuse(Problem::Inexact(shorten(text))));
+        return Err(refuse(JsonFault::Inexact(shorten(text))));
     }
     out.push_str(shortest);
     Ok(())

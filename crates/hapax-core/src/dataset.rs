@@ -514,7 +514,7 @@ mod tests {
         ] {
             assert_eq!(Refusal::guard_of(&refusal.to_string()), Some(refusal.guard()));
         }
-        assert_eq!(Refusal::guard_of("caretaker: no"), None);
+        assert_eq!(Refusal::guard_of("caring: no"), None);
         assert_eq!(Refusal::guard_of("care"), None);
     }
 

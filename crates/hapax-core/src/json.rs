@@ -78,7 +78,7 @@ impl fmt::Display for Position {
 #[error("{problem} at {at}")]
 pub struct JsonError {
     /// The problem.
-    pub problem: Problem,
+    pub problem: JsonFault,
     /// Where it is.
     pub at: Position,
 }
@@ -86,7 +86,7 @@ pub struct JsonError {
 /// The problem of an input.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum JsonFault {
     /// Something other than what the grammar allows here.
     #[error("expected {0}")]
     Expected(&'static str),
@@ -127,14 +127,14 @@ impl Json {
             let line_start = before.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
             let line = 1 + before.iter().filter(|b| **b == b'\n').count();
             let at = Position { offset: before.len(), line, column: before.len() - line_start + 1 };
-            JsonError { problem: Problem::NotUtf8, at }
+            JsonError { problem: JsonFault::NotUtf8, at }
         })?;
         let mut reader = Reader { text, at: 0, line: 1, line_start: 0 };
         let value = reader.value(0)?;
         reader.space();
         match reader.peek() {
             None => Ok(value),
-            Some(_) => Err(reader.error(Problem::Trailing)),
+            Some(_) => Err(reader.error(JsonFault::Trailing)),
         }
     }
 
@@ -215,8 +215,8 @@ impl Reader<'_> {
             Some(b't') => self.word("true", Json::Bool(true)),
             Some(b'f') => self.word("false", Json::Bool(false)),
             Some(b'n') => self.word("null", Json::Null),
-            Some(b'N' | b'I') => Err(self.error(Problem::NotANumber)),
-            _ => Err(self.error(Problem::Expected("a value"))),
+            Some(b'N' | b'I') => Err(self.error(JsonFault::NotANumber)),
+            _ => Err(self.error(JsonFault::Expected("a value"))),
         }
     }
 
@@ -232,15 +232,15 @@ impl Reader<'_> {
             self.space();
             let start = self.at;
             if self.peek() != Some(b'"') {
-                return Err(self.error(Problem::Expected("a name in quotes")));
+                return Err(self.error(JsonFault::Expected("a name in quotes")));
             }
             let name = self.string()?;
             if !seen.insert(name.clone()) {
-                return Err(self.error_at(start, Problem::DuplicateName(name)));
+                return Err(self.error_at(start, JsonFault::DuplicateName(name)));
             }
             self.space();
             if !self.take(b':') {
-                return Err(self.error(Problem::Expected("`:`")));
+                return Err(self.error(JsonFault::Expected("`:`")));
             }
             let value = self.value(depth + 1)?;
             members.push((name, value));
@@ -249,7 +249,7 @@ impl Reader<'_> {
                 return Ok(Json::Object(members));
             }
             if !self.take(b',') {
-                return Err(self.error(Problem::Expected("`,` or `}`")));
+                return Err(self.error(JsonFault::Expected("`,` or `}`")));
             }
         }
     }
@@ -268,14 +268,14 @@ impl Reader<'_> {
                 return Ok(Json::Array(items));
             }
             if !self.take(b',') {
-                return Err(self.error(Problem::Expected("`,` or `]`")));
+                return Err(self.error(JsonFault::Expected("`,` or `]`")));
             }
         }
     }
 
     fn open(&mut self, depth: usize) -> Result<(), JsonError> {
         if depth >= MAX_DEPTH {
-            return Err(self.error(Problem::TooDeep));
+            return Err(self.error(JsonFault::TooDeep));
         }
         self.at += 1;
         Ok(())
@@ -286,7 +286,7 @@ impl Reader<'_> {
             self.at += word.len();
             Ok(value)
         } else {
-            Err(self.error(Problem::Expected("a value")))
+            Err(self.error(JsonFault::Expected("a value")))
         }
     }
 
@@ -294,7 +294,7 @@ impl Reader<'_> {
         let start = self.at;
         self.take(b'-');
         if self.peek() == Some(b'I') {
-            return Err(self.error_at(start, Problem::NotANumber));
+            return Err(self.error_at(start, JsonFault::NotANumber));
         }
         if !self.take(b'0') {
             self.digits()?;
@@ -315,7 +315,7 @@ impl Reader<'_> {
         while matches!(self.peek(), Some(b'0'..=b'9')) {
             self.at += 1;
         }
-        if self.at == start { Err(self.error(Problem::Expected("a digit"))) } else { Ok(()) }
+        if self.at == start { Err(self.error(JsonFault::Expected("a digit"))) } else { Ok(()) }
     }
 
     fn string(&mut self) -> Result<String, JsonError> {
@@ -325,7 +325,7 @@ impl Reader<'_> {
             let rest = &self.text[self.at..];
             let plain = rest
                 .find(|c: char| c == '"' || c == '\\' || c < ' ')
-                .ok_or_else(|| self.error_at(self.text.len(), Problem::Expected("`\"`")))?;
+                .ok_or_else(|| self.error_at(self.text.len(), JsonFault::Expected("`\"`")))?;
             out.push_str(&rest[..plain]);
             self.at += plain;
             match self.peek() {
@@ -334,7 +334,7 @@ impl Reader<'_> {
                     return Ok(out);
                 }
                 Some(b'\\') => out.push(self.escape()?),
-                _ => return Err(self.error(Problem::ControlCharacter)),
+                _ => return Err(self.error(JsonFault::ControlCharacter)),
             }
         }
     }
@@ -352,14 +352,14 @@ impl Reader<'_> {
             Some(b'r') => '\r',
             Some(b't') => '\t',
             Some(b'u') => return self.unicode(start),
-            _ => return Err(self.error_at(start, Problem::Expected("an escape sequence"))),
+            _ => return Err(self.error_at(start, JsonFault::Expected("an escape sequence"))),
         };
         self.at += 1;
         Ok(plain)
     }
 
     fn unicode(&mut self, start: usize) -> Result<char, JsonError> {
-        let lone = |unit| Problem::LoneSurrogate(unit);
+        let lone = |unit| JsonFault::LoneSurrogate(unit);
         self.at += 1;
         let first = self.hex4(start)?;
         let code = match first {
@@ -381,7 +381,7 @@ impl Reader<'_> {
     }
 
     fn hex4(&mut self, start: usize) -> Result<u16, JsonError> {
-        let refuse = |reader: &Self| reader.error_at(start, Problem::Expected("four hex digits"));
+        let refuse = |reader: &Self| reader.error_at(start, JsonFault::Expected("four hex digits"));
         let digits = self.text.get(self.at..self.at + 4).ok_or_else(|| refuse(self))?;
         if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(refuse(self));
@@ -411,11 +411,11 @@ impl Reader<'_> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn error(&self, problem: Problem) -> JsonError {
+    fn error(&self, problem: JsonFault) -> JsonError {
         self.error_at(self.at, problem)
     }
 
-    fn error_at(&self, offset: usize, problem: Problem) -> JsonError {
+    fn error_at(&self, offset: usize, problem: JsonFault) -> JsonError {
         JsonError { problem, at: self.position(offset) }
     }
 

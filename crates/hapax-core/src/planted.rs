@@ -44,7 +44,7 @@ bugs! {
     NoAtOnce = "no-at-once",
     /// A holder works on although its lease may have lapsed.
     HolderWorksOn = "holder-works-on",
-    /// The watchdog of a program that `hapax run` started is told that the program may work for ever.
+    /// The watchdog of a program that `hapax run` started is given no limit on the program's work.
     WatchdogWaits = "watchdog-waits",
     /// The pulse that lets a lease lapse is judged by the shortest term that a lease can have.
     ShortestTermForAll = "shortest-term-for-all",

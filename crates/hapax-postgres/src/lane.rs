@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use hapax_core::effect::Verdict;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
-use hapax_store::effect::look;
+use hapax_store::effect::peek;
 use hapax_store::{Job, StoreError};
 
 use crate::connect::Link;
@@ -313,11 +313,11 @@ impl Lane {
                 answered.push(false);
                 continue;
             };
-            let looked = look(&mut view, &job.command.name, &job.command.ask);
+            let peeked = peek(&mut view, &job.command.name, &job.command.ask);
             if let Some(failure) = view.take_failure() {
                 return Err(failure);
             }
-            let verdict = match looked {
+            let verdict = match peeked {
                 // The grant may not have reached a standby yet. So a repeated claim goes to the
                 // careful step, whose own commit waits for the standby.
                 Ok(None | Some(Verdict::Granted(_))) => None,

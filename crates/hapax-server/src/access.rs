@@ -56,7 +56,7 @@ pub enum Access {
     /// Programs on this machine, without a token. Pages of other origins are refused. For development.
     Everybody,
     /// Callers that show a token of the ledger.
-    Tokens(Tokens),
+    Tokens(TokenCache),
 }
 
 impl Access {
@@ -138,13 +138,13 @@ fn refuse_pages(head: &Parts) -> Result<(), Problem> {
 
 /// The tokens of a ledger, as they were read last.
 #[derive(Default)]
-pub struct Tokens {
+pub struct TokenCache {
     known: tokio::sync::Mutex<Option<(Instant, Known)>>,
 }
 
 type Known = Arc<HashMap<TokenId, Token>>;
 
-impl Tokens {
+impl TokenCache {
     async fn shown(&self, head: &Parts, hapax: &Hapax) -> Result<Token, Problem> {
         let unknown = || {
             let detail = "no token was shown that is good here";

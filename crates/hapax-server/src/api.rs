@@ -39,7 +39,7 @@ use crate::access::{Caller, require};
 use crate::body::{collected, discard};
 use crate::idempotency::{IdempotencyLayer, wait_of};
 use crate::problem::{FORBIDDEN, MALFORMED, NOT_FOUND, Problem, WRONG_TYPE};
-use crate::server::{Server, Terms};
+use crate::server::{Server, ServerSettings};
 use crate::wire;
 
 /// The OpenAPI document, without its routes.
@@ -317,7 +317,7 @@ impl FromRequestParts<Arc<Server>> for Wait {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
-        Ok(Self(wait_of(head).unwrap_or_default().min(server.terms.longest_wait)))
+        Ok(Self(wait_of(head).unwrap_or_default().min(server.settings.longest_wait)))
     }
 }
 
@@ -355,7 +355,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Server>> for Json<T> {
             discard(request.into_body()).await;
             return Err(problem);
         }
-        let Terms { largest_request, longest_request, .. } = server.terms;
+        let ServerSettings { largest_request, longest_request, .. } = server.settings;
         let body = collected(request.into_body(), largest_request, longest_request).await?;
         if body.is_empty() {
             return Err(malformed("the body is empty; send at least {}"));

@@ -22,7 +22,7 @@ use crate::tls::Tls;
 
 /// The limits of a connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// How many connections are open at once; more wait to be accepted.
     pub connections: usize,
     /// How long the head of a request may take to arrive.
@@ -33,7 +33,7 @@ pub struct Limits {
     pub drain: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { connections: 1024, head: seconds(10), read: seconds(30), drain: seconds(30) }
@@ -50,7 +50,7 @@ pub struct ListeningSocket {
     /// The certificate for TLS, if connections use it.
     pub tls: Option<Tls>,
     /// The limits of a connection.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
 }
 
 /// Serves until `stop` completes, then lets requests in flight finish.
@@ -106,7 +106,7 @@ where
 }
 
 /// Answers the requests of one connection.
-async fn converse<S, T>(stream: T, service: S, limits: Limits, watcher: Watcher)
+async fn converse<S, T>(stream: T, service: S, limits: ConnectionLimits, watcher: Watcher)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>

@@ -39,7 +39,8 @@ pub(crate) struct Maintenance {
     items: Items,
     /// The namespaces that the next pass looks at, because the last one found work or a workflow.
     busy: BTreeSet<Namespace>,
-    looked: Option<Instant>,
+    /// When a pass last looked through all namespaces.
+    full_pass: Option<Instant>,
     /// The open escalations that this process has announced.
     announced: BTreeMap<Namespace, BTreeSet<(Key, AttemptId)>>,
 }
@@ -55,10 +56,10 @@ pub(crate) enum Pass {
 
 impl Maintenance {
     pub(crate) fn new(chore: Chore, items: Items) -> Self {
-        Self { chore, items, busy: BTreeSet::new(), looked: None, announced: BTreeMap::new() }
+        Self { chore, items, busy: BTreeSet::new(), full_pass: None, announced: BTreeMap::new() }
     }
 
-    /// One round.
+    /// One pass.
     pub(crate) async fn pass(&mut self, server: &Server) -> Result<Pass, Error> {
         match self.chore {
             Chore::RunDue => self.run_due(server).await,
@@ -114,7 +115,7 @@ impl Maintenance {
     async fn reconcile(&mut self, server: &Server) -> Result<Pass, Error> {
         let items = self.items.clone();
         let namespaces = self.namespaces(server).await?;
-        let mut looks = stream::iter(namespaces)
+        let mut passes = stream::iter(namespaces)
             .map(|namespace| async {
                 let items = items.on(server.hapax.in_namespace(namespace.clone()));
                 let pass = items.reconcile().await;
@@ -122,7 +123,7 @@ impl Maintenance {
             })
             .buffer_unordered(AT_ONCE);
         let mut sum = Reconciled::default();
-        while let Some((namespace, pass)) = looks.next().await {
+        while let Some((namespace, pass)) = passes.next().await {
             match pass {
                 Ok(pass) => {
                     sum.looked += pass.looked;
@@ -147,9 +148,9 @@ impl Maintenance {
 
     /// The namespaces that this pass looks at.
     async fn namespaces(&mut self, server: &Server) -> Result<Vec<Namespace>, Error> {
-        if self.looked.is_none_or(|looked| looked.elapsed() >= ALL) {
+        if self.full_pass.is_none_or(|last| last.elapsed() >= ALL) {
             let all = server.hapax.maintenance().namespaces().await?;
-            self.looked = Some(Instant::now());
+            self.full_pass = Some(Instant::now());
             return Ok(all);
         }
         let mut some = server.runs.namespaces();
@@ -185,12 +186,12 @@ mod tests {
 
     use super::*;
     use crate::access::Access;
-    use crate::server::{Systems, Terms};
+    use crate::server::{ServerSettings, Systems};
 
     fn server(hapax: &Hapax) -> (Arc<Server>, Items) {
         let items = Items::new(hapax.clone(), Vec::new(), Vec::new()).expect("nothing to refuse");
         let systems = Systems { items: Some(items.clone()), ..Systems::default() };
-        (Server::with(hapax.clone(), Access::Everybody, Terms::default(), systems), items)
+        (Server::with(hapax.clone(), Access::Everybody, ServerSettings::default(), systems), items)
     }
 
     /// A run whose process died goes on in any namespace, without a request to this server.
@@ -228,12 +229,12 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(30);
         while !(ended(&there[0]).await && ended(&there[1]).await) {
             assert!(Instant::now() < deadline);
-            maintenance.pass(&server).await.expect("looked");
+            maintenance.pass(&server).await.expect("a pass");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let pass = maintenance.pass(&server).await.expect("looked");
+        let pass = maintenance.pass(&server).await.expect("a pass");
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 0 });
-        let pass = Maintenance::new(Chore::Reconcile, items).pass(&server).await.expect("looked");
+        let pass = Maintenance::new(Chore::Reconcile, items).pass(&server).await.expect("a pass");
         assert_eq!(pass, Pass::Reconciled(Reconciled::default()));
         // No run begins once the server has drained.
         server.drained().await;
@@ -242,7 +243,7 @@ mod tests {
 
     /// Proves I-12: an escalation that its own process could not announce is announced later, once.
     #[tokio::test]
-    async fn escalations_that_were_not_told_are_told() {
+    async fn escalations_that_were_not_announced_are_announced() {
         let hapax = Hapax::builder().in_memory();
         let (server, items) = server(&hapax);
         items.publish("w", "throw new Error('no');", "ada").await.expect("published");
@@ -253,7 +254,7 @@ mod tests {
         for items in [items.clone(), items] {
             let mut maintenance = Maintenance::new(Chore::RunDue, items);
             for _ in 0..2 {
-                maintenance.pass(&server).await.expect("looked");
+                maintenance.pass(&server).await.expect("a pass");
                 let filter = RecordFilter { limit: 10, ..RecordFilter::default() };
                 assert_eq!(hapax.outbox().records(filter).await.expect("records").len(), 1);
             }
@@ -274,7 +275,7 @@ mod tests {
         items.publish("w", "throw new Error('no');", "ada").await.expect("published");
         assert!(items.drive("w", None).await.is_err());
         let mut maintenance = Maintenance::new(Chore::RunDue, items);
-        let pass = maintenance.pass(&server).await.expect("looked");
+        let pass = maintenance.pass(&server).await.expect("a pass");
         assert_eq!(pass, Pass::Run { begun: 0, escalations: 1 });
         assert_eq!(server.metrics.escalations.get(), 1);
     }

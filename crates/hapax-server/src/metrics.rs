@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
     pub(crate) runs: IntCounterVec,
     /// Mutations that were looked up, by result.
     pub(crate) reconciled: IntCounterVec,
-    /// Open escalations, as the caretaker counted them in its last pass.
+    /// Open escalations, as maintenance counted them in its last pass.
     pub(crate) escalations: IntGauge,
 }
 

@@ -114,8 +114,8 @@ impl Upstream {
             .replace("{key}", &escape(&pending.key))
             .replace("{tenant}", &escape(&pending.tenant))
             .replace("{path}", &escape(&pending.path));
-        let place = path.parse().ok().and_then(|path| self.inner.place(&path));
-        let request = place.and_then(|place| Request::get(place).body(Body::empty()).ok());
+        let uri = path.parse().ok().and_then(|path| self.inner.upstream_uri(&path));
+        let request = uri.and_then(|uri| Request::get(uri).body(Body::empty()).ok());
         let Some(request) = request else {
             return unknown("the path of the probe is invalid".into());
         };
@@ -148,7 +148,7 @@ fn escape(key: &str) -> String {
 
 impl Inner {
     /// The URL at the upstream; none if it would be too long.
-    fn place(&self, uri: &Uri) -> Option<Uri> {
+    fn upstream_uri(&self, uri: &Uri) -> Option<Uri> {
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let mut parts = http::uri::Parts::default();
         parts.scheme = Some(self.scheme.clone());
@@ -197,12 +197,12 @@ impl Service<Request<Body>> for Upstream {
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let inner = self.inner.clone();
         Box::pin(async move {
-            let Some(place) = inner.place(request.uri()) else {
+            let Some(uri) = inner.upstream_uri(request.uri()) else {
                 let detail = "its path is too long for the service's address";
                 let long = Problem::new(StatusCode::URI_TOO_LONG, &TOO_LARGE, detail);
                 return Ok(with_fate(long, Settlement::NotDone));
             };
-            *request.uri_mut() = place;
+            *request.uri_mut() = uri;
             let answered = tokio::time::timeout(inner.timeout, inner.forward(request)).await;
             Ok(match answered {
                 Ok(Ok(mut response)) => {

@@ -1,7 +1,7 @@
 //! The runs of workflows that this server drives.
 //!
 //! A run has a task of its own, so it goes on when its client leaves. If its process dies, the run
-//! is still in the ledger, and [the caretaker](crate::caretaker) of some server continues it.
+//! is still in the ledger, and the [maintenance](crate::maintenance) of some server continues it.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,7 +33,7 @@ struct Driven {
     namespaces: Mutex<BTreeSet<Namespace>>,
 }
 
-/// How many namespaces are remembered. The caretaker finds the rest when it looks through all.
+/// How many namespaces are remembered. Maintenance finds the rest when it looks through all.
 const REMEMBERED: usize = 10_000;
 
 impl Runs {
@@ -51,8 +51,8 @@ impl Runs {
     ) -> Result<JoinHandle<Result<Ran, Error>>, Problem> {
         let namespace = items.hapax().namespace().clone();
         self.remember(&namespace);
-        let place = (namespace, workflow.to_owned());
-        let Some(guard) = DrivenGuard::of(&self.driven, place) else {
+        let scoped_name = (namespace, workflow.to_owned());
+        let Some(guard) = DrivenGuard::of(&self.driven, scoped_name) else {
             return Err(Error::Running { workflow: workflow.to_owned() }.into());
         };
         let room = self.room.clone().try_acquire_owned().map_err(|_| {
@@ -61,7 +61,7 @@ impl Runs {
         })?;
         let ended = self.ended.clone();
         Ok(tokio::spawn(async move {
-            let driven = items.drive(&guard.place.1, Some(&id)).await;
+            let driven = items.drive(&guard.scoped_name.1, Some(&id)).await;
             ended.with_label_values(&[result(&driven)]).inc();
             drop((guard, room));
             driven
@@ -73,7 +73,7 @@ impl Runs {
         lock(&self.driven.workflows).contains(&(namespace.clone(), workflow.to_owned()))
     }
 
-    /// Adds a namespace to those that the caretaker looks at in each pass.
+    /// Adds a namespace to those that maintenance looks at in each pass.
     pub(crate) fn remember(&self, namespace: &Namespace) {
         let mut known = lock(&self.driven.namespaces);
         if known.len() < REMEMBERED && !known.contains(namespace) {
@@ -111,18 +111,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Marks a workflow as driven here until it is dropped.
 struct DrivenGuard {
     driven: Arc<Driven>,
-    place: (Namespace, String),
+    scoped_name: (Namespace, String),
 }
 
 impl DrivenGuard {
-    fn of(driven: &Arc<Driven>, place: (Namespace, String)) -> Option<Self> {
-        let free = lock(&driven.workflows).insert(place.clone());
-        free.then(|| Self { driven: driven.clone(), place })
+    fn of(driven: &Arc<Driven>, scoped_name: (Namespace, String)) -> Option<Self> {
+        let free = lock(&driven.workflows).insert(scoped_name.clone());
+        free.then(|| Self { driven: driven.clone(), scoped_name })
     }
 }
 
 impl Drop for DrivenGuard {
     fn drop(&mut self) {
-        lock(&self.driven.workflows).remove(&self.place);
+        lock(&self.driven.workflows).remove(&self.scoped_name);
     }
 }

@@ -30,7 +30,7 @@ const OWN: &str = "hapax.api";
 
 /// The limits of the server, and how long it keeps keys.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct ServerSettings {
     /// The largest body of a request, in bytes.
     pub largest_request: usize,
     /// How long a body may take to arrive.
@@ -43,7 +43,7 @@ pub struct Terms {
     pub allowance: Allowance,
 }
 
-impl Default for Terms {
+impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             largest_request: 1024 * 1024,
@@ -85,7 +85,7 @@ impl Default for Systems {
 pub struct Server {
     pub(crate) hapax: Hapax,
     pub(crate) access: Access,
-    pub(crate) terms: Terms,
+    pub(crate) settings: ServerSettings,
     pub(crate) allowances: Allowances,
     pub(crate) metrics: Metrics,
     /// The computations of the control plane.
@@ -105,13 +105,18 @@ pub struct Server {
 
 impl Server {
     /// Serves this ledger to callers with access, with the standard systems.
-    pub fn new(hapax: Hapax, access: Access, terms: Terms) -> Arc<Self> {
-        Self::with(hapax, access, terms, Systems::default())
+    pub fn new(hapax: Hapax, access: Access, settings: ServerSettings) -> Arc<Self> {
+        Self::with(hapax, access, settings, Systems::default())
     }
 
     /// The same, with systems that you have set up.
-    pub fn with(hapax: Hapax, access: Access, terms: Terms, systems: Systems) -> Arc<Self> {
-        let idempotency = idempotency(&hapax, &terms);
+    pub fn with(
+        hapax: Hapax,
+        access: Access,
+        settings: ServerSettings,
+        systems: Systems,
+    ) -> Arc<Self> {
+        let idempotency = idempotency(&hapax, &settings);
         let pipeline = Pipeline::with(hapax.clone(), systems.pipeline);
         let extract = Extract::new(hapax.clone(), systems.extractor, systems.extraction);
         let items = systems.items.map(|items| items.on(hapax.clone()));
@@ -120,8 +125,8 @@ impl Server {
         Arc::new(Self {
             hapax,
             access,
-            terms,
-            allowances: Allowances::new(terms.allowance),
+            settings,
+            allowances: Allowances::new(settings.allowance),
             metrics,
             registry: Arc::new(systems.registry),
             pipeline,
@@ -225,12 +230,12 @@ impl Server {
     /// ```
     /// use hapax::Hapax;
     /// use hapax_server::access::Access;
-    /// use hapax_server::server::{Server, Terms};
+    /// use hapax_server::server::{Server, ServerSettings};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
     /// let hapax = Hapax::builder().in_memory();
-    /// let app = Server::new(hapax, Access::Everybody, Terms::default()).router();
+    /// let app = Server::new(hapax, Access::Everybody, ServerSettings::default()).router();
     /// # drop(app);
     /// # }
     /// ```
@@ -246,7 +251,7 @@ impl Server {
             .route("/v1/openapi.json", get(openapi))
             .merge(api)
             .layer(from_fn_with_state(self.clone(), surround))
-            .layer(DefaultBodyLimit::max(self.terms.largest_request))
+            .layer(DefaultBodyLimit::max(self.settings.largest_request))
             .with_state(self.clone())
     }
 }
@@ -258,21 +263,22 @@ const RESULTS: Duration = Duration::from_secs(1);
 const ANCHORS: Duration = Duration::from_secs(15);
 
 /// The layer for mutating calls of the API. Each of them may be repeated without harm.
-fn idempotency(hapax: &Hapax, terms: &Terms) -> IdempotencyLayer {
+fn idempotency(hapax: &Hapax, settings: &ServerSettings) -> IdempotencyLayer {
     let namespace = Namespace::new(OWN).unwrap_or_default();
     let tenant = |head: &http::request::Parts| {
         head.extensions.get::<Caller>().map(Caller::tenant).unwrap_or_default()
     };
-    let settings = Settings::default()
+    let layer_settings = Settings::default()
         .need(KeyNeed::Optional)
         .methods([Method::POST, Method::PUT, Method::DELETE])
         .tenant(Tenant::By(Arc::new(tenant)))
-        .lifetime(Some(terms.key_lifetime))
-        .largest_request(terms.largest_request)
-        .longest_request(terms.longest_request)
-        .longest_wait(terms.longest_wait)
-        .longest_answer(terms.longest_wait * 2);
-    IdempotencyLayer::new(hapax.in_namespace(namespace), settings).safety(Safety::Transactional)
+        .lifetime(Some(settings.key_lifetime))
+        .largest_request(settings.largest_request)
+        .longest_request(settings.longest_request)
+        .longest_wait(settings.longest_wait)
+        .longest_answer(settings.longest_wait * 2);
+    IdempotencyLayer::new(hapax.in_namespace(namespace), layer_settings)
+        .safety(Safety::Transactional)
 }
 
 async fn ready(State(server): State<Arc<Server>>) -> Response {

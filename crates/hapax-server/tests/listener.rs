@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use hapax_server::listener::{Limits, ListeningSocket, serve};
+use hapax_server::listener::{ConnectionLimits, ListeningSocket, serve};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -17,7 +17,12 @@ async fn narrow() -> SocketAddr {
         .route("/large", get(|| async { vec![b'x'; 32 * 1024 * 1024] }))
         .route("/", get(|| async { "served" }));
     let brief = Duration::from_millis(300);
-    let limits = Limits { connections: 2, head: brief, read: brief, ..Limits::default() };
+    let limits = ConnectionLimits {
+        connections: 2,
+        head: brief,
+        read: brief,
+        ..ConnectionLimits::default()
+    };
     let socket = ListeningSocket { listener, tls: None, limits };
     tokio::spawn(serve(socket, app, std::future::pending()));
     address

@@ -58,7 +58,7 @@ async fn nats_is_killed_and_paused_under_load() {
         settings,
     );
 
-    let told = under_fire(&mut broker, sink).await;
+    let emitted = under_fire(&mut broker, sink).await;
 
     let stream = jetstream::new(connect().await).get_stream("EVENTS").await.expect("a stream");
     let last = stream.get_info().await.expect("its state").state.last_sequence;
@@ -71,7 +71,7 @@ async fn nats_is_killed_and_paused_under_load() {
         assert_eq!(trace, Some(fire::TRACE));
         arrived.push(read);
     }
-    assert_eq!(fire::check(&told, &arrived), 0, "the stream knows what it had");
+    assert_eq!(fire::check(&emitted, &arrived), 0, "the stream knows what it had");
 }
 
 /// Proves O-5, O-8: Redis has every event once, in order.
@@ -82,7 +82,7 @@ async fn redis_is_killed_and_paused_under_load() {
     let place = PathTemplate::parse("events").expect("a place");
     let sink = Redis::new(&broker.url(), place, settings).expect("a URL");
 
-    let told = under_fire(&mut broker, sink).await;
+    let emitted = under_fire(&mut broker, sink).await;
 
     let client = redis::Client::open(broker.url()).expect("a URL");
     let mut connection = client.get_multiplexed_async_connection().await.expect("a connection");
@@ -95,7 +95,7 @@ async fn redis_is_killed_and_paused_under_load() {
         Arrived::read(data.as_bytes())
     };
     let arrived: Vec<Arrived> = entries.iter().map(data).collect();
-    assert_eq!(fire::check(&told, &arrived), 0, "ids are kept beside the entries");
+    assert_eq!(fire::check(&emitted, &arrived), 0, "ids are kept beside the entries");
 }
 
 /// Proves O-5, O-8: RabbitMQ has every confirmed event, in order; a repeated event has the same id.
@@ -121,7 +121,7 @@ async fn rabbitmq_is_killed_and_paused_under_load() {
     let place = PathTemplate::parse("events").expect("a place");
     let sink = RabbitMq::new(&broker.url(), place, settings).expect("a URL");
 
-    let told = under_fire(&mut broker, sink).await;
+    let emitted = under_fire(&mut broker, sink).await;
 
     let (_connection, channel) = connect().await;
     let queue = QueueDeclareArguments::new("events").passive(true).finish();
@@ -137,7 +137,7 @@ async fn rabbitmq_is_killed_and_paused_under_load() {
         assert_eq!(properties.message_id(), Some(&read.id));
         arrived.push(read);
     }
-    fire::check(&told, &arrived);
+    fire::check(&emitted, &arrived);
 }
 
 /// Proves O-8: an event that no queue takes does not count as delivered.

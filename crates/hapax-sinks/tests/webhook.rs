@@ -115,7 +115,7 @@ async fn deliver(sink: impl Sink, events: u8) -> Vec<(Status, u32, Option<String
             let payload = Payload::parse(format!("{{\"n\":{n}}}").as_bytes())?;
             let trace = Trace::parse(TRACE);
             claim.emit(Event { trace, ..Event::new("counted", "flow", payload) })?;
-            Ok::<_, Failure>("told")
+            Ok::<_, Failure>("emitted")
         });
         run.await.expect("done");
     }
@@ -135,9 +135,9 @@ async fn deliver(sink: impl Sink, events: u8) -> Vec<(Status, u32, Option<String
 async fn events_are_posted_and_signed() {
     let receiver = Receiver::start(&["500 Oops\r\ncontent-length: 0\r\n\r\n"]).await;
     let hook = Webhook::new(&receiver.url(), settings()).expect("a webhook");
-    let told = deliver(hook, 3).await;
+    let results = deliver(hook, 3).await;
     assert_eq!(
-        told.iter().map(|(status, ..)| *status).collect::<Vec<_>>(),
+        results.iter().map(|(status, ..)| *status).collect::<Vec<_>>(),
         [Status::Dispatched; 3]
     );
     let got = receiver.got();
@@ -180,10 +180,10 @@ async fn answers_decide_what_becomes_of_an_event() {
     ] {
         let receiver = Receiver::start(&answers).await;
         let hook = WebhookSettings { timeout: Duration::from_millis(500), ..settings() };
-        let told = deliver(Webhook::new(&receiver.url(), hook).expect("a webhook"), 1).await;
-        assert_eq!((told[0].0, told[0].1), (status, tried), "{answers:.60?}");
-        let said = told[0].2.clone().unwrap_or_default();
-        assert!(said.contains(error), "{said}");
+        let results = deliver(Webhook::new(&receiver.url(), hook).expect("a webhook"), 1).await;
+        assert_eq!((results[0].0, results[0].1), (status, tried), "{answers:.60?}");
+        let last_error = results[0].2.clone().unwrap_or_default();
+        assert!(last_error.contains(error), "{last_error}");
     }
 }
 
@@ -202,10 +202,10 @@ async fn private_addresses_are_refused_unless_allowed() {
     let dispatcher = hapax.outbox().dispatch(outbox.expect("a name")).await.expect("a dispatcher");
     let run = hapax.effect(Key::from_bytes([1; 32])).run(|claim| async move {
         claim.emit(Event::new("counted", "flow", Payload::parse(b"{}")?))?;
-        Ok::<_, Failure>("told")
+        Ok::<_, Failure>("emitted")
     });
     run.await.expect("done");
-    let look = async {
+    let wait = async {
         loop {
             let filter = RecordFilter { limit: 1, ..RecordFilter::default() };
             let found = hapax.outbox().records(filter).await.expect("a read");
@@ -215,7 +215,7 @@ async fn private_addresses_are_refused_unless_allowed() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let error = tokio::time::timeout(LONG, look).await.expect("it is refused");
+    let error = tokio::time::timeout(LONG, wait).await.expect("it is refused");
     assert!(error.contains("private address"), "{error}");
     assert_eq!(receiver.got().len(), 0);
     drop(dispatcher);

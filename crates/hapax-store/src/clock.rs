@@ -10,7 +10,7 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Now;
 }
 
-/// A clock that moves only when told to.
+/// A clock that moves only when a test advances it.
 #[derive(Debug)]
 pub struct ManualClock(Mutex<Now>);
 

@@ -20,7 +20,7 @@ mod judge;
 mod record;
 mod settle;
 
-pub use claim::{DependsOn, FirstGrant, claim, look};
+pub use claim::{DependsOn, FirstGrant, claim, peek};
 pub(crate) use expire::{expire, sweep};
 pub(crate) use judge::{reconcile, reset, resolve, roll_back};
 pub(crate) use record::{EntryNote, LedgerEffect, find, record_ledger_effect, write};

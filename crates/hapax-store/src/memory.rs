@@ -84,10 +84,10 @@ impl MemoryStore {
         let mut tables = self.lock();
         let mut txn = MemoryTxn { now: self.clock.now(), tables: &mut tables, undo: Vec::new() };
         #[cfg(not(feature = "proof"))]
-        let looked = txn.look(job);
+        let peeked = txn.peek(job);
         let failed = ledger::apply(&mut txn, job).is_err();
         #[cfg(not(feature = "proof"))]
-        txn.check_look(looked, job);
+        txn.check_peek(peeked, job);
         if failed {
             txn.undo_all();
         }
@@ -222,29 +222,29 @@ impl MemoryTxn<'_> {
 
     /// The verdict on a claim that a view alone can give.
     #[cfg(not(feature = "proof"))]
-    fn look(&mut self, job: &Job) -> Option<Result<Option<Verdict>, StoreError>> {
+    fn peek(&mut self, job: &Job) -> Option<Result<Option<Verdict>, StoreError>> {
         match job {
             Job::Claim(job) if cfg!(debug_assertions) => {
-                Some(crate::effect::look(self, &job.command.name, &job.command.ask))
+                Some(crate::effect::peek(self, &job.command.name, &job.command.ask))
             }
             _ => None,
         }
     }
 
-    /// Holds [`look`](crate::effect::look) to its promise: it knows exactly the verdicts that write
+    /// Holds [`peek`](crate::effect::peek) to its promise: it knows exactly the verdicts that write
     /// nothing.
     #[cfg(not(feature = "proof"))]
-    fn check_look(&self, looked: Option<Result<Option<Verdict>, StoreError>>, job: &Job) {
-        let (Some(looked), Job::Claim(job)) = (looked, job) else { return };
-        match (looked, job.answered()) {
-            (Ok(Some(looked)), Some(Ok(verdict))) => {
-                assert_eq!(looked, *verdict);
+    fn check_peek(&self, peeked: Option<Result<Option<Verdict>, StoreError>>, job: &Job) {
+        let (Some(peeked), Job::Claim(job)) = (peeked, job) else { return };
+        match (peeked, job.answered()) {
+            (Ok(Some(peeked)), Some(Ok(verdict))) => {
+                assert_eq!(peeked, *verdict);
                 assert!(self.undo.is_empty(), "a verdict that was known wrote something");
             }
             (Ok(None), Some(Ok(_))) => {
                 assert!(!self.undo.is_empty(), "a verdict that writes nothing was not known");
             }
-            (looked, answer) => assert_eq!(looked.is_err(), answer.is_some_and(Result::is_err)),
+            (peeked, answer) => assert_eq!(peeked.is_err(), answer.is_some_and(Result::is_err)),
         }
     }
 

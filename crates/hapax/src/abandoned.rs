@@ -19,10 +19,10 @@ use tokio::time::Instant;
 
 use crate::engine::Inner;
 
-/// The pause between two looks: at first, and at last.
+/// The pause between two searches: at first, and at last.
 const FIRST: Duration = Duration::from_millis(100);
 const LAST: Duration = Duration::from_secs(2);
-/// How long an attempt is looked for, and how many at once.
+/// How long the engine looks for an attempt, and how many at once.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const MOST: usize = 10_000;
 
@@ -32,7 +32,7 @@ pub(crate) struct Abandoned {
 }
 
 impl Abandoned {
-    /// Looks, from now on, for an attempt whose caller gave up.
+    /// Searches, from now on, for an attempt whose caller gave up.
     pub(crate) fn add(&self, inner: &Arc<Inner>, name: &Name, attempt: AttemptId) {
         let mut attempts = self.lock();
         if planted(Bug::OrphanKept) || attempts.len() >= MOST {
@@ -42,11 +42,11 @@ impl Abandoned {
         attempts.insert((name.clone(), attempt), Instant::now());
         drop(attempts);
         if let (true, Ok(runtime)) = (idle, Handle::try_current()) {
-            runtime.spawn(look_for_all(Arc::downgrade(inner)));
+            runtime.spawn(search_for_all(Arc::downgrade(inner)));
         }
     }
 
-    /// The names to look at. Drops those that were looked for long enough.
+    /// The names to search for. Drops those whose time is over.
     fn names(&self) -> Vec<Name> {
         let mut attempts = self.lock();
         attempts.retain(|_, since| since.elapsed() < LONGEST);
@@ -58,8 +58,9 @@ impl Abandoned {
     }
 }
 
-/// Looks for all of them until there is none left, or the engine is gone.
-async fn look_for_all(engine: Weak<Inner>) {
+/// Searches the ledger for the abandoned attempts, and releases those that it finds granted. Ends when
+/// none is left, or with the engine.
+async fn search_for_all(engine: Weak<Inner>) {
     let mut pause = FIRST;
     loop {
         tokio::time::sleep(pause).await;

@@ -79,7 +79,7 @@ pub(crate) struct Inner {
     /// Notified when this process emits an event.
     pub(crate) emitted: Notify,
     /// Sends new events to the followers in this process.
-    pub(crate) wire: FollowBus,
+    pub(crate) follow_bus: FollowBus,
     /// Whether a dispatcher is at work: two with one lease would both own its buckets.
     pub(crate) dispatches: AtomicBool,
     background: bool,
@@ -220,12 +220,12 @@ impl Builder {
 
     /// Opens the ledger in this file, which is made if it does not exist, or in the database of
     /// a `postgres://` URL, which gets a schema if it has none.
-    pub async fn open(self, place: impl Into<PathBuf>) -> Result<Hapax, Error> {
-        let place = place.into();
-        let url = place.to_str().filter(|text| text.starts_with("postgres"));
+    pub async fn open(self, location: impl Into<PathBuf>) -> Result<Hapax, Error> {
+        let location = location.into();
+        let url = location.to_str().filter(|text| text.starts_with("postgres"));
         match url.filter(|text| text.contains("://")).map(str::to_owned) {
             Some(url) => self.open_database(url).await,
-            None => self.open_file(place).await,
+            None => self.open_file(location).await,
         }
     }
 
@@ -306,7 +306,7 @@ impl Builder {
             abandoned: Abandoned::default(),
             anchors: Mutex::default(),
             emitted: Notify::new(),
-            wire: FollowBus::default(),
+            follow_bus: FollowBus::default(),
             dispatches: AtomicBool::new(false),
             background: self.background,
             started: OnceLock::new(),
@@ -355,8 +355,8 @@ fn shared_signer(
 impl Hapax {
     /// Opens the ledger in this file, which is made if it does not exist, or in the database of
     /// a `postgres://` URL.
-    pub async fn open(place: impl AsRef<Path>) -> Result<Self, Error> {
-        Self::builder().open(place.as_ref()).await
+    pub async fn open(location: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(location.as_ref()).await
     }
 
     /// How to open a ledger, where the defaults do not fit.

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::cache::Cache;
 
 /// How often the holder looks for a notice that every node must act upon.
-const LOOK: Duration = Duration::from_millis(200);
+const NOTICE_POLL: Duration = Duration::from_millis(200);
 
 /// How long a claim waits for a lease that may have lapsed to be renewed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -244,7 +244,7 @@ async fn keep(holder: Weak<Holder>, id: LeaseId) {
     let Some(third) = holder.upgrade().map(|holder| holder.term / 3) else { return };
     let mut renewed = Instant::now();
     loop {
-        tokio::time::sleep(LOOK.min(third)).await;
+        tokio::time::sleep(NOTICE_POLL.min(third)).await;
         let Some(holder) = holder.upgrade() else { return };
         match holder.tend(id, &mut renewed).await {
             Ok(true) => {}

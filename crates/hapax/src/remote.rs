@@ -250,9 +250,9 @@ impl Remote<'_> {
     /// again to another process depends on the same lease as before.
     async fn anchor(&self, deadline: Duration) -> Result<LeaseId, Error> {
         let term_ms = anchor_term_ms(deadline);
-        let place = (self.hapax.namespace.clone(), term_ms);
+        let anchor_key = (self.hapax.namespace.clone(), term_ms);
         let asked_ms = self.hapax.inner.cache.now_ms();
-        if let Some((id, renewed_ms)) = self.anchors().get(&place)
+        if let Some((id, renewed_ms)) = self.anchors().get(&anchor_key)
             && asked_ms.saturating_sub(*renewed_ms) < term_ms / 16
         {
             return Ok(*id);
@@ -261,7 +261,7 @@ impl Remote<'_> {
         for number in 0..ANCHORS {
             let id = anchor_id(&self.hapax.namespace, term_ms, number);
             if let Some(lease) = self.open_as(id, term, &holder).await? {
-                self.anchors().insert(place, (lease.id, asked_ms));
+                self.anchors().insert(anchor_key, (lease.id, asked_ms));
                 return Ok(lease.id);
             }
         }
@@ -352,14 +352,16 @@ impl EffectBuilder {
                 return Ok(Verdict::Replayed { outcome, expires: None, left_ms: None });
             }
             let asked = inner.cache.asked();
-            let hung = match lease {
+            let lease_id = match lease {
                 Some(lease) => lease,
                 None => self.hapax.remote().anchor(deadline).await?,
             };
-            let ask = self.ask(attempt, hung);
+            let ask = self.ask(attempt, lease_id);
             match self.ask_again(command::Claim { name: self.name.clone(), ask }).await {
                 Ok(Verdict::InFlight { attempt }) => match waiting.left() {
-                    Some(left) => inner.waiting.moved(&self.name, attempt, left.min(LOOK)).await,
+                    Some(left) => {
+                        inner.waiting.moved(&self.name, attempt, left.min(TAKEOVER_POLL)).await
+                    }
                     None => return Ok(Verdict::InFlight { attempt }),
                 },
                 Ok(Verdict::Undecided { reason }) => {
@@ -386,8 +388,8 @@ impl EffectBuilder {
                 Err(Error::Store(StoreError::LeaseDead(_)))
                     if lease.is_none() && anchors < TRIES =>
                 {
-                    let place = (self.hapax.namespace.clone(), anchor_term_ms(deadline));
-                    self.hapax.remote().anchors().remove(&place);
+                    let anchor_key = (self.hapax.namespace.clone(), anchor_term_ms(deadline));
+                    self.hapax.remote().anchors().remove(&anchor_key);
                     anchors += 1;
                 }
                 Err(error) => return Err(error),
@@ -416,7 +418,7 @@ fn renewal(id: LeaseId) -> command::RenewLease {
 }
 
 /// How long a waiter leaves a silent holder alone before it claims again, to take over if it may.
-const LOOK: Duration = Duration::from_millis(500);
+const TAKEOVER_POLL: Duration = Duration::from_millis(500);
 
 /// How long a client may work on a grant that has a deadline of its own: the ledger gives it an eighth more.
 pub fn work_ms(grant: &Grant) -> Option<u64> {

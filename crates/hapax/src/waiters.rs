@@ -74,7 +74,9 @@ impl Waiters {
                         pause = FIRST_TICK;
                     }
                 }
-                Err(error) => tracing::debug!(%error, "could not look at what others are doing"),
+                Err(error) => {
+                    tracing::debug!(%error, "reading the effects that callers wait for failed; retrying")
+                }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Place, Ran, available};
+use super::{LedgerDir, Ran, available};
 
 /// Proves K-10: a sync that fails is never followed by an acknowledgement.
 #[test]
@@ -10,8 +10,8 @@ fn a_failing_sync_is_never_acknowledged() {
     if !available("strace") {
         return;
     }
-    let place = Place::new();
-    place.hapax(&["run", "-k", "before", "--", "true"]).exits(0);
+    let dir = LedgerDir::new();
+    dir.hapax(&["run", "-k", "before", "--", "true"]).exits(0);
     let mut failed = 0;
     for nth in 1..=8 {
         let key = format!("k{nth}");
@@ -20,14 +20,14 @@ fn a_failing_sync_is_never_acknowledged() {
             .arg(format!("inject=fdatasync:error=EIO:when={nth}+"))
             .arg(env!("CARGO_BIN_EXE_hapax"))
             .args(["run", "-k", &key, "--", "sh", "-c", &format!("echo {key} >> ran; echo done")])
-            .current_dir(place.path(""))
+            .current_dir(dir.path(""))
             .output()
             .unwrap();
         let ran = Ran::from(output);
         // Every claim and every outcome that was acknowledged before the disk failed is recorded.
-        let shown = place.hapax(&["effects", "list", "--json"]).exits(0);
+        let shown = dir.hapax(&["effects", "list", "--json"]).exits(0);
         let line = shown.out.lines().find(|line| line.contains(&format!("\"label\":\"{key}\"")));
-        let executed = place.read("ran").lines().any(|line| line == key);
+        let executed = dir.read("ran").lines().any(|line| line == key);
         assert!(!executed || line.is_some(), "ran without a record: {ran:?}");
         if ran.code == Some(0) {
             assert!(line.is_some_and(|line| line.contains("\"state\":\"succeeded\"")), "{ran:?}");
@@ -37,13 +37,13 @@ fn a_failing_sync_is_never_acknowledged() {
         }
     }
     assert!(failed > 0, "no fault ever hit a commit");
-    place.hapax(&["journal", "verify"]).exits(0);
+    dir.hapax(&["journal", "verify"]).exits(0);
 }
 
 /// Proves K-10: a full disk is a plain error, and work resumes when there is room.
 #[test]
 fn a_full_disk_is_said_plainly_and_work_resumes() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let script = r#"
         set -e
         mkdir small && mount -t tmpfs -o size=1m tmpfs small && cd small
@@ -59,7 +59,7 @@ fn a_full_disk_is_said_plainly_and_work_resumes() {
     let output = Command::new("unshare")
         .args(["--map-root-user", "--mount", "sh", "-c", script])
         .env("HAPAX", env!("CARGO_BIN_EXE_hapax"))
-        .current_dir(place.path(""))
+        .current_dir(dir.path(""))
         .output();
     let ran = match output {
         Ok(output) => Ran::from(output),

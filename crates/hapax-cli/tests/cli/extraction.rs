@@ -11,7 +11,7 @@ use hapax_testkit::Postgres;
 use serde_json::{Value, json};
 
 use super::serve::{Server, curl};
-use super::{Place, wait_until};
+use super::{LedgerDir, wait_until};
 
 const IRI: &str = "https://example.org/rivers";
 
@@ -32,19 +32,19 @@ fn rivers() -> Value {
 /// change of the ontology removes.
 #[test]
 fn a_folder_is_read_edited_and_read_again() {
-    let place = Place::new();
-    std::fs::write(place.path("rivers.json"), rivers().to_string()).expect("a file");
+    let dir = LedgerDir::new();
+    std::fs::write(dir.path("rivers.json"), rivers().to_string()).expect("a file");
     let paragraph =
         |n: usize| format!("In year {n} the Danube rose. The Danube flows through Vienna.");
     let text = |skip: usize| {
         let kept = (0..60).filter(|n| *n != skip).map(paragraph).collect::<Vec<_>>();
         kept.join("\n")
     };
-    std::fs::write(place.path("a.txt"), text(1_000)).expect("a file");
-    std::fs::write(place.path("b.txt"), "The Danube.").expect("a file");
+    std::fs::write(dir.path("a.txt"), text(1_000)).expect("a file");
+    std::fs::write(dir.path("b.txt"), "The Danube.").expect("a file");
     let extract = |file: &str| {
         let words = ["--json", "extract", file, "-o", "rivers.json", "--param", "chunkSize=400"];
-        let ran = place.hapax(&words);
+        let ran = dir.hapax(&words);
         serde_json::from_str::<Value>(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"))
     };
     let first = extract("a.txt");
@@ -53,50 +53,43 @@ fn a_folder_is_read_edited_and_read_again() {
         (&json!(false), Some(2))
     );
     assert_eq!(extract("a.txt")["cacheHit"], json!(true));
-    std::fs::write(place.path("a.txt"), text(30)).expect("a file");
+    std::fs::write(dir.path("a.txt"), text(30)).expect("a file");
     let edited = extract("a.txt");
     let number = |json: &Value, name: &str| json["metadata"][name].as_u64().expect("a number");
     let (chunks, reused) = (number(&edited, "chunks"), number(&edited, "reused"));
     assert!(reused < chunks && reused + 3 >= chunks, "{reused} of {chunks}");
     extract("b.txt");
-    place
-        .hapax(&[
-            "cache",
-            "explain",
-            "b.txt",
-            "-o",
-            IRI,
-            "--param",
-            "chunkSize=400",
-            "--param",
-            "seed=7",
-        ])
-        .exits(0)
-        .shows("differs   extractionParams");
-    place
-        .hapax(&["cache", "explain", "b.txt", "-o", IRI, "--param", "chunkSize=400"])
+    dir.hapax(&[
+        "cache",
+        "explain",
+        "b.txt",
+        "-o",
+        IRI,
+        "--param",
+        "chunkSize=400",
+        "--param",
+        "seed=7",
+    ])
+    .exits(0)
+    .shows("differs   extractionParams");
+    dir.hapax(&["cache", "explain", "b.txt", "-o", IRI, "--param", "chunkSize=400"])
         .shows("found     yes");
-    place.hapax(&["cache", "stats"]).exits(0).shows("results: 3");
+    dir.hapax(&["cache", "stats"]).exits(0).shows("results: 3");
     let mut changed = rivers();
     changed["classes"][0]["synonyms"] = json!(["stream"]);
-    std::fs::write(place.path("rivers.json"), changed.to_string()).expect("a file");
-    place
-        .hapax(&["ontologies", "put", "rivers.json"])
-        .exits(0)
-        .shows("results and chunks are gone");
-    place.hapax(&["ontologies", "put", "rivers.json"]).exits(0).shows("unchanged at");
-    place.hapax(&["ontologies", "list"]).exits(0).shows(IRI);
-    place.hapax(&["cache", "stats"]).exits(0).shows("results: 0, chunks: 0");
-    place
-        .hapax(&["cache", "explain", "b.txt", "-o", IRI, "--param", "chunkSize=400"])
+    std::fs::write(dir.path("rivers.json"), changed.to_string()).expect("a file");
+    dir.hapax(&["ontologies", "put", "rivers.json"]).exits(0).shows("results and chunks are gone");
+    dir.hapax(&["ontologies", "put", "rivers.json"]).exits(0).shows("unchanged at");
+    dir.hapax(&["ontologies", "list"]).exits(0).shows(IRI);
+    dir.hapax(&["cache", "stats"]).exits(0).shows("results: 0, chunks: 0");
+    dir.hapax(&["cache", "explain", "b.txt", "-o", IRI, "--param", "chunkSize=400"])
         .exits(0)
         .shows("differs   ontologyVersion");
-    place.hapax(&["extract", "b.txt", "-o", "nobody"]).exits(64).says("HX0601");
-    place
-        .hapax(&["extract", "b.txt", "-o", IRI, "--param", "temp=9"])
+    dir.hapax(&["extract", "b.txt", "-o", "nobody"]).exits(64).says("HX0601");
+    dir.hapax(&["extract", "b.txt", "-o", IRI, "--param", "temp=9"])
         .exits(64)
         .says("/extractionParams/temp");
-    place.hapax(&["ontologies", "remove", IRI]).exits(0).shows("removed");
+    dir.hapax(&["ontologies", "remove", IRI]).exits(0).shows("removed");
 }
 
 /// The example runs to its end.
@@ -180,7 +173,7 @@ fn answer(mut stream: TcpStream, calls: &AtomicUsize, held: &AtomicBool) {
 
 /// Two servers on one database that ask one model.
 struct Two {
-    place: Place,
+    dir: LedgerDir,
     model: Model,
     servers: Mutex<Vec<Server>>,
     _postgres: Postgres,
@@ -188,16 +181,16 @@ struct Two {
 
 impl Two {
     fn start() -> Self {
-        let (place, model, postgres) = (Place::new(), Model::start(), Postgres::start());
+        let (dir, model, postgres) = (LedgerDir::new(), Model::start(), Postgres::start());
         let config = format!(
             "[extraction]\nextractor = \"openai\"\nbase_url = \"http://{}/v1\"\nmodel = \"m-1\"\n",
             model.address
         );
-        std::fs::write(place.path("hapax.toml"), config).expect("a file");
-        let (db, key) = (postgres.url("postgres"), place.path("key").display().to_string());
+        std::fs::write(dir.path("hapax.toml"), config).expect("a file");
+        let (db, key) = (postgres.url("postgres"), dir.path("key").display().to_string());
         let words = ["--db", &db, "--signing-key", &key, "dev", "--listen", "127.0.0.1:0"];
-        let servers = (0..2).map(|_| Server::started(place.start(&words))).collect();
-        let two = Self { place, model, servers: Mutex::new(servers), _postgres: postgres };
+        let servers = (0..2).map(|_| Server::started(dir.start(&words))).collect();
+        let two = Self { dir, model, servers: Mutex::new(servers), _postgres: postgres };
         let kept = curl(&[
             "-H",
             "Content-Type: application/json",
@@ -238,7 +231,7 @@ impl Two {
                 if n > 0 { "next\n" } else { "" },
             );
         }
-        let mut file = tempfile::NamedTempFile::new_in(self.place.path("")).expect("a file");
+        let mut file = tempfile::NamedTempFile::new_in(self.dir.path("")).expect("a file");
         file.write_all(config.as_bytes()).expect("written");
         let (_, file) = file.keep().expect("a file");
         let mut curl = Command::new("curl");

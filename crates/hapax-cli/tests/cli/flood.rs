@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::proxy::Service;
 use super::serve::{Server, status};
-use super::{LONG, Place, wait_until};
+use super::{LONG, LedgerDir, wait_until};
 
 /// The answer to a client that sends a gigabyte after this head, and reads even when it is cut off.
 fn answer_to_a_gigabyte(address: &str, head: &str) -> String {
@@ -31,7 +31,7 @@ fn answer_to_a_gigabyte(address: &str, head: &str) -> String {
 
 /// Floods a server. `path` takes requests with these headers, and answers a valid one with the status `fine`.
 fn flood(server: &Server, path: &str, headers: &[&str], fine: &str) {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let head = |length: &str| {
         let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
         format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}")
@@ -58,7 +58,7 @@ fn flood(server: &Server, path: &str, headers: &[&str], fine: &str) {
         assert_eq!(answer, "HTTP/1.1 413 Payload Too Large\r\n", "{path} {length}");
     }
     // A body that is a little too large gets its error, whether the client asks before it sends or not.
-    let large = place.path("large.json");
+    let large = dir.path("large.json");
     std::fs::write(&large, vec![b' '; 3_000_000]).expect("written");
     let large = format!("@{}", large.display());
     for expect in ["Expect:", "Expect: 100-continue"] {
@@ -104,7 +104,7 @@ fn stall(server: &Server, path: &str, headers: &[&str], fine: &str) {
     assert!(peak < 256, "{peak} MB");
     // The memory that they held is free again.
     drop(stalling);
-    let large = Place::new();
+    let large = LedgerDir::new();
     std::fs::write(large.path("large.json"), [b"{}", &vec![b' '; 900_000][..]].concat())
         .expect("written");
     let large = format!("@{}", large.path("large.json").display());
@@ -117,14 +117,14 @@ fn stall(server: &Server, path: &str, headers: &[&str], fine: &str) {
 #[test]
 fn bodies_share_their_memory() {
     const JSON: &str = "Content-Type: application/json";
-    let (place, service) = (Place::new(), Service::start());
-    let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let (dir, service) = (LedgerDir::new(), Service::start());
+    let server = Server::start(&dir, &["dev", "--listen", "127.0.0.1:0"]);
     let claim = format!("http://{}/v1/effects/a/claim", server.address);
     assert_eq!(status(&["-H", JSON, "-d", "{}", &claim]), "200");
     stall(&server, "/v1/effects/a/claim", &[JSON], "409");
     server.stop();
     let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", service.url()];
-    stall(&Server::start(&place, &words), "/charges", &[JSON, "Idempotency-Key: k"], "201");
+    stall(&Server::start(&dir, &words), "/charges", &[JSON, "Idempotency-Key: k"], "201");
 }
 
 /// Proves S-6 for floods: 500 connections that drip, bodies without end, depth and packed bombs;
@@ -132,10 +132,10 @@ fn bodies_share_their_memory() {
 #[test]
 fn floods_are_survived() {
     const JSON: &str = "Content-Type: application/json";
-    let place = Place::new();
+    let dir = LedgerDir::new();
     for command in ["dev", "serve"] {
-        let server = Server::start(&place, &[command, "--listen", "127.0.0.1:0"]);
-        let made = place.hapax(&["token", "create", "--role", "operator"]).exits(0);
+        let server = Server::start(&dir, &[command, "--listen", "127.0.0.1:0"]);
+        let made = dir.hapax(&["token", "create", "--role", "operator"]).exits(0);
         let token = format!("Authorization: Bearer {}", made.out.trim());
         let claim = "/v1/effects/a/claim";
         let url = format!("http://{}{claim}", server.address);
@@ -143,7 +143,7 @@ fn floods_are_survived() {
         let attempt = format!(r#"{{"attempt":"att_{attempt}","deadline_ms":600000}}"#);
         assert_eq!(status(&["-H", &token, "-H", JSON, "-d", &attempt, &url]), "200");
         flood(&server, claim, &[JSON, &token], "409");
-        let bomb = place.path("bomb.json");
+        let bomb = dir.path("bomb.json");
         std::fs::write(&bomb, format!("{}{}", "[".repeat(500_000), "]".repeat(500_000)))
             .expect("written");
         let bomb = format!("@{}", bomb.display());
@@ -163,9 +163,9 @@ fn floods_are_survived() {
 /// Proves S-6 for floods of the proxy: the same, and only one of all requests reaches the service.
 #[test]
 fn a_proxy_survives_floods() {
-    let (place, service) = (Place::new(), Service::start());
+    let (dir, service) = (LedgerDir::new(), Service::start());
     let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", service.url()];
-    let server = Server::start(&place, &words);
+    let server = Server::start(&dir, &words);
     let headers = ["Content-Type: application/json", "Idempotency-Key: k"];
     flood(&server, "/charges", &headers, "201");
     assert_eq!(service.calls(), 1);

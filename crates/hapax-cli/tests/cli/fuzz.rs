@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::{Place, Ran};
+use crate::{LedgerDir, Ran};
 
 /// The codes of the contract, and those of a program that ran or could not be started.
 const CODES: [i32; 11] = [0, 1, 2, 64, 65, 69, 70, 73, 75, 78, 127];
@@ -100,9 +100,9 @@ proptest! {
 
     #[test]
     fn no_arguments_make_it_panic(words in words()) {
-        let place = Place::new();
+        let dir = LedgerDir::new();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        sane(&place.hapax(&words))?;
+        sane(&dir.hapax(&words))?;
     }
 
     #[test]
@@ -113,7 +113,7 @@ proptest! {
         ]),
         input in prop::collection::vec(fields(), 1..4),
     ) {
-        let place = Place::new();
-        sane(&place.hapax_reading(&input.join("\n"), &["key", derivation]))?;
+        let dir = LedgerDir::new();
+        sane(&dir.hapax_reading(&input.join("\n"), &["key", derivation]))?;
     }
 }

@@ -34,7 +34,7 @@ impl<'a> Holder<'a> {
         let wait = "touch held; while [ ! -e go ]; do sleep 0.01; done";
         let words = operation(dataset, "held", &[more, &["--", "sh", "-c", wait]].concat());
         let child = shop.command(&words).stdout(Stdio::null()).spawn().expect("hapax starts");
-        wait_until("the lock", || shop.place.path("held").exists());
+        wait_until("the lock", || shop.dir.path("held").exists());
         Self { shop, child }
     }
 
@@ -42,7 +42,7 @@ impl<'a> Holder<'a> {
         self.shop.write("go", "");
         assert!(self.child.wait().expect("it ends").success());
         for name in ["held", "go"] {
-            std::fs::remove_file(self.shop.place.path(name)).expect("a file");
+            std::fs::remove_file(self.shop.dir.path(name)).expect("a file");
         }
     }
 }
@@ -118,13 +118,13 @@ fn a_run_does_not_roll_back_an_escalated_operation() {
     let opened = shop.hapax(&["reviews", "open", key, "--note", "odd", "--json"]).exits(0).json();
     shop.write("may", "");
     shop.hapax(&words).exits(73).says("its review is pending");
-    assert!(shop.place.path("half.txt").exists(), "nothing is undone");
-    assert_eq!(shop.place.read("runs"), "x\n");
+    assert!(shop.dir.path("half.txt").exists(), "nothing is undone");
+    assert_eq!(shop.dir.read("runs"), "x\n");
     let review = opened["review"].as_str().expect("a review");
     shop.hapax(&["reviews", "approve", review, "--note", "go on"]).exits(0);
     shop.hapax(&words).exits(3).says("rolled back");
     assert_eq!(
-        (shop.place.path("half.txt").exists(), shop.place.read("runs")),
+        (shop.dir.path("half.txt").exists(), shop.dir.read("runs")),
         (false, "x\nx\n".into())
     );
 }
@@ -174,20 +174,20 @@ fn a_roll_back_undoes_once_and_only_what_stands() {
     let restore = |pointer: &str| restore_as(pointer, sum);
     restore_as(&pointer, "sha256:00").exits(65).says(sum);
     restore(&first).exits(65).says("an attempt that is over");
-    assert!(shop.place.path("out.txt").exists(), "what a later attempt made stays");
+    assert!(shop.dir.path("out.txt").exists(), "what a later attempt made stays");
     for _ in 0..2 {
         restore(&pointer).exits(0).shows("it may be run again");
-        assert_eq!(shop.place.read("undone"), "undone\n", "once");
+        assert_eq!(shop.dir.read("undone"), "undone\n", "once");
     }
-    assert!(!shop.place.path("out.txt").exists());
+    assert!(!shop.dir.path("out.txt").exists());
     shop.hapax(&words).exits(0);
     restore(&pointer).exits(65).says("an attempt that is over");
-    assert!(shop.place.path("out.txt").exists(), "what was made anew stays");
-    assert_eq!(shop.place.read("undone"), "undone\n");
+    assert!(shop.dir.path("out.txt").exists(), "what was made anew stays");
+    assert_eq!(shop.dir.read("undone"), "undone\n");
     let newest = listed().pop().expect("the newest")["pointer"].to_string();
     assert_ne!(newest, pointer);
     restore(&newest).exits(0);
-    assert!(!shop.place.path("out.txt").exists());
+    assert!(!shop.dir.path("out.txt").exists());
     restore("4711").exits(64).says("no entry 4711");
 }
 
@@ -207,7 +207,7 @@ fn a_key_is_reset_with_a_reason() {
         .exits(65)
         .says("nothing was changed");
     shop.hapax(&words).exits(0);
-    assert_eq!(shop.place.read("runs"), "x\n", "still done");
+    assert_eq!(shop.dir.read("runs"), "x\n", "still done");
     let why = [&reset[..], &[attempt, "--note", "the input was wrong"]].concat();
     shop.hapax(&why).exits(0).shows("is now failed");
     let entries = lines(&shop.hapax(&["journal", "list", "--key", key, "--json"]).exits(0));
@@ -215,7 +215,7 @@ fn a_key_is_reset_with_a_reason() {
     assert_eq!((&last["event"], &last["note"]), (&json!("reset"), &json!("the input was wrong")));
     assert_eq!(last["actor"], "ann", "{last}");
     shop.hapax(&words).exits(0);
-    assert_eq!(shop.place.read("runs"), "x\nx\n", "and done again");
+    assert_eq!(shop.dir.read("runs"), "x\nx\n", "and done again");
     shop.hapax(&why).exits(65);
 }
 
@@ -292,7 +292,7 @@ fn tries_are_as_many_as_the_file_says() {
     for (dataset, tries) in [("often", 6), ("once", 1)] {
         let work = format!("echo x >> {dataset}; exit 75");
         shop.hapax(&operation(dataset, "v1", &["--", "sh", "-c", &work])).exits(75);
-        assert_eq!(shop.place.read(dataset).lines().count(), tries, "{dataset}");
+        assert_eq!(shop.dir.read(dataset).lines().count(), tries, "{dataset}");
     }
 }
 
@@ -312,7 +312,7 @@ fn an_error_budget_is_the_files() {
     shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
     let refused = shop.hapax(&operation("flow", "v3", &["--", "touch", "flowed"])).exits(73);
     refused.says("error budget: 2 of 2 operations failed; 1 may");
-    assert!(!shop.place.path("flowed").exists());
+    assert!(!shop.dir.path("flowed").exists());
     shop.hapax(&operation("levels", "v3", &["--", "true"])).exits(0);
 }
 
@@ -329,7 +329,7 @@ fn events_are_ordered_as_the_file_says() {
             "payload": { "station": "elm-fork" } });
         let emit = format!("echo '{event}' > \"$HAPAX_EVENTS\"");
         shop.hapax(&operation(dataset, "v1", &["--", "sh", "-c", &emit])).exits(0);
-        let db = rusqlite::Connection::open(shop.place.path("hapax.db")).expect("a file");
+        let db = rusqlite::Connection::open(shop.dir.path("hapax.db")).expect("a file");
         let sql = "SELECT order_key FROM outbox_record WHERE dataset_id = ?1";
         let found: Option<String> =
             db.query_row(sql, [dataset], |row| row.get(0)).expect("a record");
@@ -438,12 +438,12 @@ fn exact_places_are_not_printed() {
         }
     }
     for directory in ["catalog", "anew"] {
-        let files = super::pipeline::files(&shop.place.path(directory));
+        let files = super::pipeline::files(&shop.dir.path(directory));
         assert!(files.keys().any(|path| path.ends_with("collection.json")), "{directory}");
         printed += &files.values().map(|bytes| String::from_utf8_lossy(bytes)).collect::<String>();
     }
-    printed += &shop.place.read("events.jsonl");
-    let database = super::pipeline::files(&shop.place.path("."));
+    printed += &shop.dir.read("events.jsonl");
+    let database = super::pipeline::files(&shop.dir.path("."));
     let ours = |path: &Path| path.to_string_lossy().starts_with("hapax.db");
     let database = database.iter().filter(|(path, _)| ours(path));
     let database: String =
@@ -464,7 +464,7 @@ fn a_checkpoint_is_a_check_and_a_contract() {
     let shop = Shop::in_a_file();
     let example = "../../examples/great_expectations";
     for name in ["checkpoint.py", "suite.json", "hapax.toml"] {
-        let copied = std::fs::copy(format!("{example}/{name}"), shop.place.path(name));
+        let copied = std::fs::copy(format!("{example}/{name}"), shop.dir.path(name));
         copied.expect("the example");
     }
     shop.hapax(&["datasets", "declare"]).exits(0);
@@ -484,8 +484,8 @@ fn a_checkpoint_is_a_check_and_a_contract() {
     };
     shop.write("readings.csv", "station,cms\nelm-fork,-4711\n,5\n");
     load("v1").exits(73).says("check: ").says("rolled back");
-    assert!(!shop.place.path("raw.csv").exists(), "what did not pass is undone");
-    let result: Value = serde_json::from_str(&shop.place.read("validation.json")).expect("JSON");
+    assert!(!shop.dir.path("raw.csv").exists(), "what did not pass is undone");
+    let result: Value = serde_json::from_str(&shop.dir.read("validation.json")).expect("JSON");
     assert_eq!(
         (&result["success"], &result["statistics"]["unsuccessful_expectations"]),
         (&json!(false), &json!(2))
@@ -493,11 +493,11 @@ fn a_checkpoint_is_a_check_and_a_contract() {
     let refused = publish("v1")
         .exits(73)
         .says("contract: inputs 0: /success breaks #/properties/success/const");
-    assert!(!refused.err.contains("4711") && !shop.place.path("flow.csv").exists(), "{refused:?}");
+    assert!(!refused.err.contains("4711") && !shop.dir.path("flow.csv").exists(), "{refused:?}");
     shop.write("readings.csv", "station,cms\nelm-fork,5.17\n");
     load("v2").exits(0);
     publish("v2").exits(0);
-    assert_eq!(shop.place.read("flow.csv"), shop.place.read("readings.csv"));
+    assert_eq!(shop.dir.read("flow.csv"), shop.dir.read("readings.csv"));
     let journal = shop.hapax(&["journal", "list", "--json"]).exits(0).out;
     assert!(journal.contains(r#"\"checks\":[\"/usr/bin/python3 checkpoint.py"#), "{journal}");
 }

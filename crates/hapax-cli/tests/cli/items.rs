@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hapax_testkit::Mail;
 
 use super::serve::Server;
-use super::{Place, wait_until};
+use super::{LedgerDir, wait_until};
 
 /// A server that carries out each request as often as it comes, and answers probes whether
 /// it did something.
@@ -158,9 +158,9 @@ for (let n = 0; n < 3; n++) {
 
 /// Does the work of an operator of the till: decides for each note of unknown outcome whether it
 /// happened. Returns how many notes there were.
-fn look_after(place: &Place, till: &Till) -> usize {
+fn look_after(dir: &LedgerDir, till: &Till) -> usize {
     till.quiet();
-    let open = place.hapax(&["--json", "items", "escalations"]).exits(78);
+    let open = dir.hapax(&["--json", "items", "escalations"]).exits(78);
     for escalation in open.out.lines() {
         let escalation: serde_json::Value = serde_json::from_str(escalation).expect("JSON");
         let text = |pointer: &str| {
@@ -175,14 +175,14 @@ fn look_after(place: &Place, till: &Till) -> usize {
             true => &["happened", "--result", "null"],
             false => &["did-not-happen"],
         };
-        place.hapax(&[&["items", "act", &key], action, &who].concat()).exits(0);
+        dir.hapax(&[&["items", "act", &key], action, &who].concat()).exits(0);
     }
     open.out.lines().count()
 }
 
 /// How many items and mutations fulfil this condition.
-fn parts(place: &Place, which: &str) -> usize {
-    let db = rusqlite::Connection::open(place.path("hapax.db")).expect("the ledger");
+fn parts(dir: &LedgerDir, which: &str) -> usize {
+    let db = rusqlite::Connection::open(dir.path("hapax.db")).expect("the ledger");
     let sql = format!(
         "SELECT count(*) FROM part JOIN effect ON effect.id = part.effect
          JOIN whole ON whole.number = part.whole WHERE {which}"
@@ -197,11 +197,11 @@ fn parts(place: &Place, which: &str) -> usize {
 #[test]
 fn runs_may_be_killed_at_every_step() {
     let kills = std::env::var("HAPAX_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(25);
-    let (mail, till, place) = (Mail::open(), Till::open(), Place::new());
+    let (mail, till, dir) = (Mail::open(), Till::open(), LedgerDir::new());
     let (smtp, imap, port) = (mail.smtp(), mail.imap(), till.port);
-    std::fs::write(place.path("invoices.js"), SCRIPT).expect("a script");
+    std::fs::write(dir.path("invoices.js"), SCRIPT).expect("a script");
     std::fs::write(
-        place.path("hapax.toml"),
+        dir.path("hapax.toml"),
         format!(
             "tools.file = {{ kind = 'file', root = '.' }}
              tools.rows = {{ kind = 'sql' }}
@@ -231,7 +231,7 @@ fn runs_may_be_killed_at_every_step() {
     let (mut killed, mut escalated, mut mailing, mut batch, mut dice) = (0, 0, 0, 0, 7_u64);
     let looked = || [&till.found, &till.missed].map(|looks| looks.load(Ordering::SeqCst));
     let write_batch =
-        |batch: u64| std::fs::write(place.path("batch"), format!("b{batch}")).expect("a file");
+        |batch: u64| std::fs::write(dir.path("batch"), format!("b{batch}")).expect("a file");
     write_batch(batch);
     let deadline = Instant::now() + Duration::from_secs(120 + kills * 2);
     // Until some runs were killed with a mutation in flight that was looked up or came before a
@@ -242,7 +242,7 @@ fn runs_may_be_killed_at_every_step() {
             looked()
         );
         assert!(Instant::now() < deadline, "{so_far}");
-        let mut child = place.start(&["items", "run", "invoices.js"]);
+        let mut child = dir.start(&["items", "run", "invoices.js"]);
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let moment = Instant::now() + Duration::from_micros(dice >> 45);
         let ended = loop {
@@ -257,22 +257,22 @@ fn runs_may_be_killed_at_every_step() {
                 child.kill().expect("killed");
                 child.wait().expect("gone");
                 killed += 1;
-                mailing += parts(&place, "kind = 'mutation' AND state = 0 AND label LIKE 'mail.%'");
+                mailing += parts(&dir, "kind = 'mutation' AND state = 0 AND label LIKE 'mail.%'");
             }
             Some(status) if status.success() => {
                 batch += 1;
                 write_batch(batch);
             }
-            Some(status) if status.code() == Some(78) => escalated += look_after(&place, &till),
+            Some(status) if status.code() == Some(78) => escalated += look_after(&dir, &till),
             Some(status) => {
                 assert_eq!(status.code(), Some(75), "waits for an outcome that is not known yet")
             }
         }
     }
     wait_until("the last batch is done", || {
-        let code = place.hapax(&["items", "run", "invoices.js"]).code;
+        let code = dir.hapax(&["items", "run", "invoices.js"]).code;
         if code == Some(78) {
-            escalated += look_after(&place, &till);
+            escalated += look_after(&dir, &till);
         }
         code == Some(0)
     });
@@ -292,17 +292,17 @@ fn runs_may_be_killed_at_every_step() {
         to.unwrap_or_default().to_owned()
     };
     once("letters", mail.delivered().iter().map(recipient).collect());
-    let db = rusqlite::Connection::open(place.path("hapax.db")).expect("the ledger");
+    let db = rusqlite::Connection::open(dir.path("hapax.db")).expect("the ledger");
     let rows: rusqlite::Result<Vec<String>> = db
         .prepare("SELECT id FROM invoice")
         .and_then(|mut rows| rows.query_map([], |row| row.get(0))?.collect());
     once("rows", rows.expect("rows"));
-    let done = place
-        .hapax(&["--json", "items", "list", "invoices", "--state", "done", "--limit", "100000"]);
+    let done =
+        dir.hapax(&["--json", "items", "list", "invoices", "--state", "done", "--limit", "100000"]);
     assert_eq!(done.out.lines().count(), expected.len(), "{done:?}");
-    assert_eq!(place.hapax(&["items", "escalations"]).code, Some(0), "nothing is left to decide");
+    assert_eq!(dir.hapax(&["items", "escalations"]).code, Some(0), "nothing is left to decide");
     let open = "kind IN ('item', 'mutation') AND state IN (0, 3, 4, 5)";
-    assert_eq!(parts(&place, open), 0, "nothing is running, unknown or indeterminate");
+    assert_eq!(parts(&dir, open), 0, "nothing is running, unknown or indeterminate");
     let ([found, missed], items) = (looked(), expected.len());
     println!(
         "{killed} kills, {items} items, each charge, note, letter and row once; of the charges on \
@@ -332,15 +332,15 @@ fn tools(till: &Till) -> String {
 }
 
 /// The key, the attempt and the actions of the open escalation, as the command line prints it.
-fn the_escalation(place: &Place) -> (String, String, serde_json::Value) {
-    let open = place.hapax(&["--json", "items", "escalations"]).exits(78).json();
+fn the_escalation(dir: &LedgerDir) -> (String, String, serde_json::Value) {
+    let open = dir.hapax(&["--json", "items", "escalations"]).exits(78).json();
     let text = |name: &str| open[name].as_str().unwrap_or_default().to_owned();
     (text("key"), text("judged"), open["actions"].clone())
 }
 
 /// The key of the first mutation whose outcome is unknown.
-fn shown_mutation(place: &Place) -> String {
-    let open = place.hapax(&["--json", "items", "escalations"]).exits(78).json();
+fn shown_mutation(dir: &LedgerDir) -> String {
+    let open = dir.hapax(&["--json", "items", "escalations"]).exits(78).json();
     let key = open.pointer("/unknown/0/mutation/key").and_then(|key| key.as_str());
     key.expect("a key").to_owned()
 }
@@ -349,19 +349,19 @@ fn shown_mutation(place: &Place) -> String {
 /// that it did not happen, have it looked up again, skip it.
 #[test]
 fn a_person_decides_on_the_command_line() {
-    let (till, place) = (Till::open(), Place::new());
-    std::fs::write(place.path("hapax.toml"), tools(&till)).expect("settings");
+    let (till, dir) = (Till::open(), LedgerDir::new());
+    std::fs::write(dir.path("hapax.toml"), tools(&till)).expect("settings");
     let publish = |name: &str, tool: &str| {
         let script = format!(
             "await withItem('{name}', 'The {name}', async (ctx) => {{ if (!ctx.item.isDone) await {tool}.post({{ url: '{name}/1' }}); }});"
         );
-        std::fs::write(place.path(&format!("{name}.js")), script).expect("a script");
-        place.hapax(&["items", "publish", &format!("{name}.js")]).exits(0);
+        std::fs::write(dir.path(&format!("{name}.js")), script).expect("a script");
+        dir.hapax(&["items", "publish", &format!("{name}.js")]).exits(0);
     };
-    let run = |name: &str| place.hapax(&["items", "run", "--workflow", name]);
+    let run = |name: &str| dir.hapax(&["items", "run", "--workflow", name]);
     let act = |action: &str, key: &str, attempt: &str| {
         let who = ["--attempt", attempt, "--by", "ada", "--note", "I asked"];
-        place.hapax(&[&["items", "act", key, action][..], &who].concat())
+        dir.hapax(&[&["items", "act", key, action][..], &who].concat())
     };
     let hang_up = |hangs_up: bool| till.hangs_up.store(hangs_up, Ordering::SeqCst);
 
@@ -369,21 +369,21 @@ fn a_person_decides_on_the_command_line() {
     publish("note", "desk");
     hang_up(true);
     run("note").exits(78).says("hapax items escalations");
-    let shown = place.hapax(&["items", "show", "note", "note"]).exits(0);
+    let shown = dir.hapax(&["items", "show", "note", "note"]).exits(0);
     shown.shows("The note  needs_attention").shows("desk.post").shows("indeterminate");
-    let (key, attempt, actions) = the_escalation(&place);
+    let (key, attempt, actions) = the_escalation(&dir);
     let may = serde_json::json!(["did-not-happen", "happened", "skip", "reprocess"]);
     assert_eq!(actions, may);
-    let one = place.hapax(&["items", "escalations", &key]).exits(78);
+    let one = dir.hapax(&["items", "escalations", &key]).exits(78);
     let one = one.shows("note: The note (note)").shows("desk has no way to look it up");
-    let mutation = shown_mutation(&place);
-    place.hapax(&["items", "escalations", &mutation]).exits(78).prints(&one.out);
+    let mutation = shown_mutation(&dir);
+    dir.hapax(&["items", "escalations", &mutation]).exits(78).prints(&one.out);
     act("try-again", &key, &attempt).exits(64).says("is of no use here");
     act("skip", &key, "att_00000000000000000000000000000000").exits(65);
     act("did-not-happen", &key, &attempt).exits(0).shows("hapax items run --workflow note");
     hang_up(false);
     run("note").exits(0).shows("note 1.0: succeeded, 1 item");
-    place.hapax(&["items", "show", "note", "note"]).exits(0).shows("done").shows("applied");
+    dir.hapax(&["items", "show", "note", "note"]).exits(0).shows("done").shows("applied");
     act("skip", &key, &attempt).exits(64).says("It may have been decided");
 
     // This tool can look its mutation up, and gets no answer for long; asked to try again, it does.
@@ -391,30 +391,30 @@ fn a_person_decides_on_the_command_line() {
     hang_up(true);
     run("charge").exits(75);
     let waits = "0 looked for, 0 decided, 0 before a person, 1 not due yet\n";
-    place.hapax(&["items", "reconcile"]).exits(0).prints(waits);
+    dir.hapax(&["items", "reconcile"]).exits(0).prints(waits);
     wait_until("a person is asked", || run("charge").code == Some(78));
-    let (key, attempt, actions) = the_escalation(&place);
+    let (key, attempt, actions) = the_escalation(&dir);
     assert_eq!(actions[0], "try-again");
     act("try-again", &key, &attempt).exits(0);
     hang_up(false);
     run("charge").exits(0);
-    let shown = place.hapax(&["--json", "items", "show", "charge", "charge"]).exits(0).json();
+    let shown = dir.hapax(&["--json", "items", "show", "charge", "charge"]).exits(0).json();
     assert_eq!(
         (&shown["state"], &shown["mutations"][0]["state"]),
         (&"done".into(), &"applied".into())
     );
     let nothing = "0 looked for, 0 decided, 0 before a person, 0 not due yet\n";
-    place.hapax(&["items", "reconcile"]).exits(0).prints(nothing);
+    dir.hapax(&["items", "reconcile"]).exits(0).prints(nothing);
 
     // A person skips it.
     publish("letter", "desk");
     hang_up(true);
     run("letter").exits(78);
-    let (key, attempt, _) = the_escalation(&place);
+    let (key, attempt, _) = the_escalation(&dir);
     act("skip", &key, &attempt).exits(0);
     run("letter").exits(0);
-    place.hapax(&["items", "show", "letter", "letter"]).exits(0).shows("skipped");
-    place.hapax(&["items", "escalations"]).exits(0).prints("");
+    dir.hapax(&["items", "show", "letter", "letter"]).exits(0).shows("skipped");
+    dir.hapax(&["items", "escalations"]).exits(0).prints("");
     let done = ["note", "charge", "letter"].map(|kind| till.rung(kind).len());
     assert_eq!(done, [1, 1, 0]);
 }
@@ -424,35 +424,35 @@ fn a_person_decides_on_the_command_line() {
 #[test]
 fn a_repair_is_decided_on_the_command_line() {
     for approve in [true, false] {
-        let (till, place) = (Till::open(), Place::new());
-        std::fs::write(place.path("hapax.toml"), tools(&till)).expect("settings");
+        let (till, dir) = (Till::open(), LedgerDir::new());
+        std::fs::write(dir.path("hapax.toml"), tools(&till)).expect("settings");
         let script = "await withItem('a', 'A', async (ctx) => { if (ctx.item.isDone) return; await desk.post({ url: 'a/1' }); ctx.no.body(); });";
-        std::fs::write(place.path("mended.js"), script).expect("a script");
+        std::fs::write(dir.path("mended.js"), script).expect("a script");
         let mended = script.replace("ctx.no.body", "ctx.no?.body");
         let proposal = serde_json::json!({ "script": mended, "impact": "potentially_impactful", "explanation": "nobody" });
-        std::fs::write(place.path("proposal.json"), proposal.to_string()).expect("a proposal");
-        place.hapax(&["items", "run", "mended.js"]).exits(78).says("hapax items decide");
-        let versions = place.hapax(&["--json", "items", "versions", "mended"]).exits(0);
+        std::fs::write(dir.path("proposal.json"), proposal.to_string()).expect("a proposal");
+        dir.hapax(&["items", "run", "mended.js"]).exits(78).says("hapax items decide");
+        let versions = dir.hapax(&["--json", "items", "versions", "mended"]).exits(0);
         let held: serde_json::Value =
             serde_json::from_str(versions.out.lines().next().unwrap_or_default()).expect("JSON");
         assert_eq!(held["standing"], "held");
         assert_eq!(held["repair"]["blast_radius"], serde_json::json!(["a"]));
-        let escalations = place.hapax(&["items", "escalations"]).exits(78);
+        let escalations = dir.hapax(&["items", "escalations"]).exits(78);
         escalations.shows("mended: a repair, 1.1").shows("hapax items decide mended 1.1 --approve");
         let decide = |attempt: &str| {
             let say = if approve { "--approve" } else { "--reject" };
             let what = ["items", "decide", "mended", "1.1", say, "--attempt", attempt];
-            place.hapax(&[&what[..], &["--by", "ada", "--note", "read it"]].concat())
+            dir.hapax(&[&what[..], &["--by", "ada", "--note", "read it"]].concat())
         };
         decide("att_00000000000000000000000000000000").exits(65);
         decide(held["judged"].as_str().unwrap_or_default()).exits(0).shows("decided");
-        let again = place.hapax(&["items", "run", "--workflow", "mended"]);
+        let again = dir.hapax(&["items", "run", "--workflow", "mended"]);
         match approve {
             true => drop(again.exits(0).shows("mended 1.1: succeeded")),
             false => drop(again.exits(78)),
         }
         let status = if approve { "usable" } else { "rejected" };
-        let versions = place.hapax(&["items", "versions", "mended"]).exits(0);
+        let versions = dir.hapax(&["items", "versions", "mended"]).exits(0);
         assert!(versions.out.contains(status), "{versions:?}");
         assert_eq!(till.rung("a").len(), 1);
     }
@@ -461,17 +461,17 @@ fn a_repair_is_decided_on_the_command_line() {
 /// A script is published without being run, and a run with a name happens once.
 #[test]
 fn a_run_that_has_a_name_happens_once() {
-    let place = Place::new();
-    std::fs::write(place.path("greet.js"), "console.log('hello');").expect("a script");
-    place.hapax(&["items", "publish", "greet.js"]).exits(0).prints("greet 1.0: published\n");
-    place.hapax(&["items", "runs", "greet"]).exits(0).prints("");
+    let dir = LedgerDir::new();
+    std::fs::write(dir.path("greet.js"), "console.log('hello');").expect("a script");
+    dir.hapax(&["items", "publish", "greet.js"]).exits(0).prints("greet 1.0: published\n");
+    dir.hapax(&["items", "runs", "greet"]).exits(0).prints("");
     for _ in 0..2 {
         let words = ["items", "run", "--workflow", "greet", "--id", "monday"];
-        place.hapax(&words).exits(0).shows("greet 1.0: succeeded, 0 items");
+        dir.hapax(&words).exits(0).shows("greet 1.0: succeeded, 0 items");
     }
-    let runs = place.hapax(&["--json", "items", "runs", "greet"]).exits(0);
+    let runs = dir.hapax(&["--json", "items", "runs", "greet"]).exits(0);
     assert_eq!(runs.out.lines().count(), 1, "{runs:?}");
-    place.hapax(&["items", "publish", "greet.js", "-w", "no name"]).exits(64).says("HX0702");
+    dir.hapax(&["items", "publish", "greet.js", "-w", "no name"]).exits(64).says("HX0702");
 }
 
 /// The example runs to its end: every invoice is booked, paid and answered once.
@@ -493,21 +493,21 @@ fn the_example_works() {
 /// Proves I-14: `hapax serve` begins the workflows that the file schedules, also where no workflow needs a tool.
 #[test]
 fn a_schedule_of_the_file_is_kept_by_the_server() {
-    let place = Place::new();
-    std::fs::write(place.path("hapax.toml"), "workflows.tick.schedule = '* * * * * *'")
+    let dir = LedgerDir::new();
+    std::fs::write(dir.path("hapax.toml"), "workflows.tick.schedule = '* * * * * *'")
         .expect("settings");
     let script = "await withItem('a', 'A', async (ctx) => { console.log('here'); });";
-    std::fs::write(place.path("tick.js"), script).expect("a script");
-    place.hapax(&["items", "publish", "tick.js"]).exits(0);
-    let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    std::fs::write(dir.path("tick.js"), script).expect("a script");
+    dir.hapax(&["items", "publish", "tick.js"]).exits(0);
+    let server = Server::start(&dir, &["serve", "--listen", "127.0.0.1:0"]);
     wait_until("a scheduled run has come to its end", || {
-        let runs = place.hapax(&["--json", "items", "runs", "tick"]).exits(0).out;
+        let runs = dir.hapax(&["--json", "items", "runs", "tick"]).exits(0).out;
         runs.lines().any(|run| {
             let run: serde_json::Value = serde_json::from_str(run).expect("JSON");
             let id = run["id"].as_str().unwrap_or_default();
             id.starts_with("scheduled:") && run["state"] == "succeeded"
         })
     });
-    place.hapax(&["items", "show", "tick", "a"]).exits(0).shows("done");
+    dir.hapax(&["items", "show", "tick", "a"]).exits(0).shows("done");
     server.kill();
 }

@@ -2,24 +2,24 @@
 
 use std::os::unix::fs::FileExt as _;
 
-use super::Place;
+use super::LedgerDir;
 
-fn with_three_effects() -> Place {
-    let place = Place::new();
+fn with_three_effects() -> LedgerDir {
+    let dir = LedgerDir::new();
     for key in ["one", "two", "three"] {
-        place.hapax(&["run", "-k", key, "--", "echo", key]).exits(0);
+        dir.hapax(&["run", "-k", key, "--", "echo", key]).exits(0);
     }
-    place
+    dir
 }
 
 /// Proves K-13: one byte changed in the file is found, and the entry is named.
 #[test]
 fn one_changed_byte_is_found_and_the_entry_named() {
-    let place = with_three_effects();
-    let verified = place.hapax(&["journal", "verify"]).exits(0);
+    let dir = with_three_effects();
+    let verified = dir.hapax(&["journal", "verify"]).exits(0);
     assert_eq!(verified.out, "intact: 6 entries under 3 signed heads; 0 not sealed yet\n");
     let entries: Vec<_> = {
-        let listed = place.hapax(&["journal", "list", "--json"]).exits(0);
+        let listed = dir.hapax(&["journal", "list", "--json"]).exits(0);
         listed
             .out
             .lines()
@@ -29,14 +29,14 @@ fn one_changed_byte_is_found_and_the_entry_named() {
     // The attempt of the second effect's entries is in its record and in entries 3 and 4.
     let attempt = entries[2]["attempt"].as_str().unwrap().trim_start_matches("att_");
     let attempt = data_encoding::HEXLOWER.decode(attempt.as_bytes()).unwrap();
-    let database = place.path("hapax.db");
+    let database = dir.path("hapax.db");
     let bytes = std::fs::read(&database).unwrap();
     let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&attempt)).collect();
     let file = std::fs::File::options().write(true).open(&database).unwrap();
     let mut named = Vec::new();
     for at in places {
         file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
-        let found = place.hapax(&["journal", "verify"]);
+        let found = dir.hapax(&["journal", "verify"]);
         if found.code != Some(0) {
             let found = found.exits(78).says("changed behind the ledger's back");
             named.extend(
@@ -46,7 +46,7 @@ fn one_changed_byte_is_found_and_the_entry_named() {
                     .filter(|line| line.starts_with("damaged: entry"))
                     .map(str::to_owned),
             );
-            let doctor = place.hapax(&["doctor", "--deep", "--json"]).exits(78).json();
+            let doctor = dir.hapax(&["doctor", "--deep", "--json"]).exits(78).json();
             assert_eq!(doctor["healthy"], false);
         }
         file.write_all_at(&[bytes[at]], at as u64).unwrap();
@@ -56,7 +56,7 @@ fn one_changed_byte_is_found_and_the_entry_named() {
         named,
         ["damaged: entry 3 (leaf 2) was altered", "damaged: entry 4 (leaf 3) was altered"]
     );
-    place.hapax(&["journal", "verify"]).exits(0);
+    dir.hapax(&["journal", "verify"]).exits(0);
 }
 
 /// Proves K-13: removed, reordered and forged entries are found too.
@@ -74,8 +74,8 @@ fn entries_removed_or_swapped_are_found() {
         ("UPDATE tile SET hashes = zeroblob(length(hashes))", "tile 0/0"),
     ];
     for (statement, expected) in tampering {
-        let place = with_three_effects();
-        let db = rusqlite::Connection::open(place.path("hapax.db")).unwrap();
+        let dir = with_three_effects();
+        let db = rusqlite::Connection::open(dir.path("hapax.db")).unwrap();
         let triggers: Vec<String> = db
             .prepare("SELECT name FROM sqlite_schema WHERE type = 'trigger'")
             .unwrap()
@@ -88,7 +88,7 @@ fn entries_removed_or_swapped_are_found() {
         }
         db.execute_batch(statement).unwrap();
         drop(db);
-        let found = place.hapax(&["journal", "verify"]).exits(78);
+        let found = dir.hapax(&["journal", "verify"]).exits(78);
         assert!(found.out.contains(expected), "{statement}: {found:?}");
     }
 }
@@ -96,11 +96,11 @@ fn entries_removed_or_swapped_are_found() {
 /// Proves K-13: an exported proof verifies without the database, and a forged one does not.
 #[test]
 fn a_proof_is_checked_without_the_ledger() {
-    let place = with_three_effects();
-    let proof = place.hapax(&["journal", "prove", "4"]).exits(0);
+    let dir = with_three_effects();
+    let proof = dir.hapax(&["journal", "prove", "4"]).exits(0);
     let document = proof.json();
     let public_key = document["public_key"].as_str().unwrap();
-    let elsewhere = Place::new();
+    let elsewhere = LedgerDir::new();
     let check = |text: &str| {
         std::fs::write(elsewhere.path("proof.json"), text).unwrap();
         elsewhere.hapax(&["journal", "verify", "--proof", "proof.json", "--public-key", public_key])
@@ -114,23 +114,23 @@ fn a_proof_is_checked_without_the_ledger() {
             "leaf" => 2.into(),
             "path" => serde_json::json!([]),
             "encoded" => {
-                let other = place.hapax(&["journal", "prove", "5"]).json();
+                let other = dir.hapax(&["journal", "prove", "5"]).json();
                 other["encoded"].clone()
             }
             _ => document[member].as_str().unwrap().replacen("\n6\n", "\n7\n", 1).into(),
         };
         check(&forged.to_string()).exits(78).says("does not hold");
     }
-    place.hapax(&["journal", "prove", "99"]).exits(64).says("the newest is 6");
+    dir.hapax(&["journal", "prove", "99"]).exits(64).says("the newest is 6");
 }
 
 /// Proves K-13: an export holds every entry, with the hash that the tree has for it.
 #[test]
 fn an_export_holds_every_entry() {
-    let place = with_three_effects();
-    let exported = place.hapax(&["journal", "export"]).exits(0);
+    let dir = with_three_effects();
+    let exported = dir.hapax(&["journal", "export"]).exits(0);
     assert_eq!(exported.out.lines().count(), 6);
-    let listed = place.hapax(&["journal", "list", "--json", "--key", "two"]).exits(0);
+    let listed = dir.hapax(&["journal", "list", "--json", "--key", "two"]).exits(0);
     let lines: Vec<_> = listed.out.lines().collect();
     assert_eq!(lines.len(), 2);
     assert!(lines.iter().all(|line| exported.out.contains(line)));

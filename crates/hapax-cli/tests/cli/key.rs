@@ -1,6 +1,6 @@
 //! `hapax key`: fields in, keys out.
 
-use super::Place;
+use super::LedgerDir;
 
 fn vectors(name: &str) -> serde_json::Value {
     let path = std::path::Path::new("../hapax-core/vectors").join(name);
@@ -10,7 +10,7 @@ fn vectors(name: &str) -> serde_json::Value {
 /// Proves C-1 on the command line.
 #[test]
 fn control_vectors_come_out_one_a_line() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let file = vectors("control_key.json");
     let vectors = file["vectors"].as_array().unwrap();
     let input: String = vectors.iter().map(|vector| format!("{vector}\n")).collect();
@@ -18,17 +18,17 @@ fn control_vectors_come_out_one_a_line() {
         .iter()
         .map(|vector| format!("sha256:{}\n", vector["expected_key_hex"].as_str().unwrap()))
         .collect();
-    place.hapax_reading(&input, &["key", "control.v1"]).exits(0).prints(&expected);
+    dir.hapax_reading(&input, &["key", "control.v1"]).exits(0).prints(&expected);
 }
 
 /// Proves X-1 on the command line.
 #[test]
 fn extraction_vectors_come_with_their_components() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     for vector in vectors("extraction_key.json")["vectors"].as_array().unwrap() {
         let input = serde_json::to_string_pretty(&vector["input"]).unwrap();
         let document =
-            place.hapax_reading(&input, &["key", "extraction.v1", "--json"]).exits(0).json();
+            dir.hapax_reading(&input, &["key", "extraction.v1", "--json"]).exits(0).json();
         let (parts, expected) = (&document["components"], &vector["expected"]);
         assert_eq!(parts["short"], expected["key"]);
         for name in ["digest", "normalizedText", "textHash", "extractionParamsHash"] {
@@ -40,9 +40,9 @@ fn extraction_vectors_come_with_their_components() {
 /// Proves P-2 and K-2: a missing, malformed or ambiguous field is refused, with its place.
 #[test]
 fn bad_fields_are_refused_with_their_place() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let refused = |derivation, input: &str| {
-        place.hapax_reading(input, &["key", derivation]).exits(64).prints("")
+        dir.hapax_reading(input, &["key", derivation]).exits(64).prints("")
     };
     refused("control.v1", "{\"computation_name\":\"a\",\"epoch\":1,\"epoch\":2}")
         .says("duplicate name \"epoch\" at line 1 column 35");
@@ -62,8 +62,8 @@ fn bad_fields_are_refused_with_their_place() {
 
 #[test]
 fn derivations_of_your_own_take_text_fields() {
-    let place = Place::new();
-    let one = place
+    let dir = LedgerDir::new();
+    let one = dir
         .hapax_reading(
             "{\"a\":\"1\",\"b\":\"2\"}\n\n{\"b\":\"2\",\"a\":\"1\"}\n",
             &["key", "mine.v1"],

@@ -1,33 +1,33 @@
 //! Lineage delivered over HTTP to endpoints of OpenLineage and Cypher: the requests, and the
 //! effects of the answers.
 
-use super::Place;
+use super::LedgerDir;
 use super::pipeline::operation;
 use super::receiver::{Receiver, Request};
 
 const OK: (&str, &str) = ("200 OK", r#"{"results":[],"errors":[]}"#);
 
 /// Sends lineage to this sink and to no other.
-fn configure(place: &Place, sink: &str) {
+fn configure(dir: &LedgerDir, sink: &str) {
     let config = format!(
-        "[sinks.told]\n{sink}\nallow_private = true\nattempts = 3\nbackoff = \"10ms\"\n\
-         max_backoff = \"20ms\"\n\n[[routes]]\nevent = \"lineage\"\nsinks = [\"told\"]\n"
+        "[sinks.lineage]\n{sink}\nallow_private = true\nattempts = 3\nbackoff = \"10ms\"\n\
+         max_backoff = \"20ms\"\n\n[[routes]]\nevent = \"lineage\"\nsinks = [\"lineage\"]\n"
     );
-    std::fs::write(place.path("hapax.toml"), config).expect("a file");
-    place.hapax(&["outbox", "configure"]).exits(0);
+    std::fs::write(dir.path("hapax.toml"), config).expect("a file");
+    dir.hapax(&["outbox", "configure"]).exits(0);
 }
 
-fn publish(place: &Place, version: &str) {
+fn publish(dir: &LedgerDir, version: &str) {
     let file = format!("{version}.json");
     let write = format!("echo '{{}}' > {file}");
     let more = ["--output", &file, "--", "sh", "-c", &write];
-    place.hapax(&operation("flow", version, &more)).exits(0);
+    dir.hapax(&operation("flow", version, &more)).exits(0);
 }
 
 /// Everything that was delivered so far, one line each, as it is written anew from the journal.
-fn rebuilt(place: &Place, file: &str) -> Vec<String> {
-    place.hapax(&["lineage", "export", "--to", "rebuilt"]).exits(0);
-    place.read(&format!("rebuilt/{file}")).lines().map(str::to_owned).collect()
+fn rebuilt(dir: &LedgerDir, file: &str) -> Vec<String> {
+    dir.hapax(&["lineage", "export", "--to", "rebuilt"]).exits(0);
+    dir.read(&format!("rebuilt/{file}")).lines().map(str::to_owned).collect()
 }
 
 fn bodies(got: &[Request]) -> Vec<String> {
@@ -56,13 +56,13 @@ impl Endpoint {
     }
 
     fn gets_each_moment(&self) {
-        let place = Place::new();
+        let dir = LedgerDir::new();
         let [first, second] = self.heals;
         let receiver = Receiver::start(&[first, second, OK]);
-        configure(&place, &self.sink(&receiver));
-        publish(&place, "v1");
-        publish(&place, "v2");
-        place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0).says("4 delivered, 0 failed");
+        configure(&dir, &self.sink(&receiver));
+        publish(&dir, "v1");
+        publish(&dir, "v2");
+        dir.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0).says("4 delivered, 0 failed");
         let got = receiver.got();
         for request in &got {
             assert_eq!(request.path, self.path);
@@ -74,36 +74,36 @@ impl Endpoint {
         assert_eq!(bodies(&got[..1]), bodies(&got[2..3]));
         assert_eq!(
             bodies(&got[2..]),
-            rebuilt(&place, self.file),
+            rebuilt(&dir, self.file),
             "the delivered events are those of the journal, byte for byte and in order"
         );
-        let listed = place.hapax(&["outbox", "list", "--json"]).exits(0).out;
+        let listed = dir.hapax(&["outbox", "list", "--json"]).exits(0).out;
         assert!(ids(&got).iter().all(|id| listed.contains(id)), "by the ids of the outbox");
     }
 
     /// A delivery that can never be accepted is tried once, stays failed, and is sent under the
     /// same id when a person redrives it.
     fn refuses_for_good(&self) {
-        let place = Place::new();
+        let dir = LedgerDir::new();
         let receiver = Receiver::start(&[("422 Unprocessable", ""), OK]);
-        configure(&place, &self.sink(&receiver));
-        publish(&place, "v1");
-        place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(78);
-        let failed = place.hapax(&["outbox", "list", "--status", "failed", "--json"]).exits(0);
+        configure(&dir, &self.sink(&receiver));
+        publish(&dir, "v1");
+        dir.hapax(&["outbox", "dispatch", "--until-idle"]).exits(78);
+        let failed = dir.hapax(&["outbox", "list", "--status", "failed", "--json"]).exits(0);
         let failed = failed.json();
         assert_eq!(failed["attempt"], 1, "{failed}");
         assert!(
             failed["last_error"].as_str().is_some_and(|error| error.contains("422")),
             "{failed}"
         );
-        place.hapax(&["outbox", "redrive"]).exits(0).prints("1 will be tried again.\n");
-        place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
+        dir.hapax(&["outbox", "redrive"]).exits(0).prints("1 will be tried again.\n");
+        dir.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
         let got = receiver.got();
         let refused = got.iter().filter(|request| request.body == got[0].body);
         let refused: Vec<_> = refused.cloned().collect();
         assert_eq!(ids(&refused), [failed["outbox_id"].as_str().expect("an id"); 2]);
         let mut delivered = bodies(&got[1..]);
-        let mut journal = rebuilt(&place, self.file);
+        let mut journal = rebuilt(&dir, self.file);
         delivered.sort();
         journal.sort();
         assert_eq!(delivered, journal);
@@ -135,7 +135,7 @@ const GRAPH: Endpoint = Endpoint {
 
 /// Proves O-8 and P-11: each moment is delivered once and in order, and retried under the same id.
 #[test]
-fn an_openlineage_endpoint_is_told_each_moment() {
+fn an_openlineage_endpoint_receives_each_moment() {
     OPENLINEAGE.gets_each_moment();
 }
 
@@ -147,7 +147,7 @@ fn an_event_that_an_openlineage_endpoint_refuses_is_not_retried() {
 
 /// Proves O-8 and P-12: the statements of each moment in one transaction, in order.
 #[test]
-fn a_graph_is_told_each_moment() {
+fn a_graph_receives_each_moment() {
     GRAPH.gets_each_moment();
 }
 

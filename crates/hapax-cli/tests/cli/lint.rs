@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::Place;
+use super::LedgerDir;
 
 const ROOT: &str = "../..";
 
@@ -23,28 +23,28 @@ fn hapax_passes_its_own_gate() {
 /// Proves C-8: exit codes, formats, and findings that are allowed for a reason.
 #[test]
 fn a_finding_fails_the_build_until_it_is_allowed_with_a_reason() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let source = "fn pay(body: &[u8]) {\n    let idempotency_key = Sha256::digest(body);\n}\n";
-    std::fs::write(place.path("pay.rs"), source).expect("written");
-    let ran = place.hapax(&["lint", "pay.rs"]).exits(73);
+    std::fs::write(dir.path("pay.rs"), source).expect("written");
+    let ran = dir.hapax(&["lint", "pay.rs"]).exits(73);
     assert!(ran.out.starts_with("pay.rs:2:9: key-derivation: "), "{}", ran.out);
     assert!(ran.out.ends_with("1 finding in 1 file, 0 allowed\n"), "{}", ran.out);
-    let json = place.hapax(&["lint", "pay.rs", "--json"]).exits(73);
+    let json = dir.hapax(&["lint", "pay.rs", "--json"]).exits(73);
     let json: serde_json::Value = serde_json::from_str(&json.out).expect("JSON");
     assert_eq!(json["findings"][0]["rule"], "key-derivation");
-    let sarif = place.hapax(&["lint", "pay.rs", "--format", "sarif"]).exits(73);
+    let sarif = dir.hapax(&["lint", "pay.rs", "--format", "sarif"]).exits(73);
     let sarif: serde_json::Value = serde_json::from_str(&sarif.out).expect("SARIF");
     assert_eq!(sarif["version"], "2.1.0");
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "key-derivation");
 
     let allow = "[[allow]]\nrule = \"key-derivation\"\npath = \"pay.rs\"\n";
-    std::fs::write(place.path("hapax-lint.toml"), allow).expect("written");
-    let ran = place.hapax(&["lint", "pay.rs"]).exits(64);
+    std::fs::write(dir.path("hapax-lint.toml"), allow).expect("written");
+    let ran = dir.hapax(&["lint", "pay.rs"]).exits(64);
     assert!(ran.err.contains("hapax-lint.toml: line 1: this allow has no reason"), "{}", ran.err);
     let reason = format!("{allow}reason = \"kept until May\"\n");
-    std::fs::write(place.path("hapax-lint.toml"), reason).expect("written");
-    let ran = place.hapax(&["lint", "pay.rs"]).exits(0);
+    std::fs::write(dir.path("hapax-lint.toml"), reason).expect("written");
+    let ran = dir.hapax(&["lint", "pay.rs"]).exits(0);
     assert_eq!(ran.out, "0 findings in 1 file, 1 allowed\n");
-    assert!(place.hapax(&["lint", "nothing"]).exits(64).err.contains("does not exist"));
-    place.hapax(&["lint"]).exits(64);
+    assert!(dir.hapax(&["lint", "nothing"]).exits(64).err.contains("does not exist"));
+    dir.hapax(&["lint"]).exits(64);
 }

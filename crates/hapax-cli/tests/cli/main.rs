@@ -34,9 +34,9 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(30);
 
 /// A directory with a ledger in it.
-struct Place(tempfile::TempDir);
+struct LedgerDir(tempfile::TempDir);
 
-impl Place {
+impl LedgerDir {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("a directory"))
     }

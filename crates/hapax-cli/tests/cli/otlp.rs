@@ -7,7 +7,7 @@ use super::pipeline::operation;
 use super::proxy::Service;
 use super::receiver::Receiver;
 use super::serve::{Server, curl};
-use super::{LONG, Place, Ran, wait_until};
+use super::{LONG, LedgerDir, Ran, wait_until};
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
@@ -41,9 +41,9 @@ fn label(name: &str, value: &str) -> Vec<u8> {
 /// Proves P-15 and X-11 for OTLP: the names of the specification, and spans that are children of
 /// the caller's span.
 #[test]
-fn a_collector_is_told() {
-    let (place, collector) = (Place::new(), Receiver::start(&[("200 OK", "")]));
-    let mut command = place.command(&["dev", "--listen", "127.0.0.1:0"]);
+fn a_collector_receives_spans_and_metrics() {
+    let (dir, collector) = (LedgerDir::new(), Receiver::start(&[("200 OK", "")]));
+    let mut command = dir.command(&["dev", "--listen", "127.0.0.1:0"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.env(ENDPOINT, collector.url(""));
     command.env("OTEL_METRIC_EXPORT_INTERVAL", "100");
@@ -96,9 +96,9 @@ fn a_trace_goes_through_the_proxy() {
     let (service, collector) = (Service::start(), Receiver::start(&[("200 OK", "")]));
     let parent = format!("traceparent: 00-{TRACE}-{CALLER}-01");
     let through = |endpoint: Option<String>| {
-        let place = Place::new();
+        let dir = LedgerDir::new();
         let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", service.url()];
-        let mut command = place.command(&words);
+        let mut command = dir.command(&words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.envs(endpoint.map(|endpoint| (ENDPOINT, endpoint)));
         let proxy = Server::started(command.spawn().expect("it starts"));
@@ -130,13 +130,13 @@ fn a_trace_goes_through_the_proxy() {
 
 /// Proves P-15 and P-19: the metrics and logs of one run reach a collector before the process ends.
 #[test]
-fn a_single_run_is_told_before_it_ends() {
-    let place = Place::new();
-    std::fs::write(place.path("hapax.toml"), "[datasets.sites]\nmasked = 5\n").expect("a file");
-    place.hapax(&["datasets", "declare"]).exits(0);
+fn a_single_run_exports_its_metrics_before_it_ends() {
+    let dir = LedgerDir::new();
+    std::fs::write(dir.path("hapax.toml"), "[datasets.sites]\nmasked = 5\n").expect("a file");
+    dir.hapax(&["datasets", "declare"]).exits(0);
     let exported = |words: &[&str], code| {
         let collector = Receiver::start(&[("200 OK", "")]);
-        let run = place.command(words).env(ENDPOINT, collector.url("")).output();
+        let run = dir.command(words).env(ENDPOINT, collector.url("")).output();
         Ran::from(run.expect("hapax runs")).exits(code);
         collector
     };
@@ -163,11 +163,11 @@ fn a_single_run_is_told_before_it_ends() {
 /// A silent collector costs a few seconds, and never the result.
 #[test]
 fn a_collector_that_is_silent_is_not_waited_for() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", silent.local_addr().expect("an address"));
     let (start, words) = (Instant::now(), operation("flow", "v1", &["--", "sh", "-c", "exit 3"]));
-    let ran = place.command(&words).env(ENDPOINT, url).output();
+    let ran = dir.command(&words).env(ENDPOINT, url).output();
     Ran::from(ran.expect("hapax runs")).exits(3).says("some telemetry was not exported");
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 
-use super::Place;
+use super::LedgerDir;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
@@ -12,7 +12,7 @@ fn emit(payload: &str) -> String {
     )
 }
 
-fn configure(place: &Place, url: &str) {
+fn configure(dir: &LedgerDir, url: &str) {
     let config = format!(
         r#"
 [sinks.log]
@@ -33,30 +33,29 @@ event = "artifact_*"
 sinks = ["log", "hook"]
 "#
     );
-    std::fs::write(place.path("hapax.toml"), config).expect("a file");
+    std::fs::write(dir.path("hapax.toml"), config).expect("a file");
 }
 
 /// Proves O-2, O-6, O-10: an event is recorded with the outcome, fails at the sink that is down,
 /// and is redriven.
 #[test]
 fn a_programs_events_reach_a_file_and_an_endpoint() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     // No server listens there: the port is taken and released.
     let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let free = port.local_addr().expect("an address").port();
     drop(port);
-    configure(&place, &format!("http://127.0.0.1:{free}/"));
-    let run = |key: &str, payload: &str| {
-        place.hapax(&["run", "-k", key, "--", "sh", "-c", &emit(payload)])
-    };
+    configure(&dir, &format!("http://127.0.0.1:{free}/"));
+    let run =
+        |key: &str, payload: &str| dir.hapax(&["run", "-k", key, "--", "sh", "-c", &emit(payload)]);
     run("early", "1").exits(73).says("no route takes the event");
-    place.hapax(&["outbox", "configure"]).exits(0).prints("From now on: sinks 2, routes 1.\n");
+    dir.hapax(&["outbox", "configure"]).exits(0).prints("From now on: sinks 2, routes 1.\n");
     run("flow", r#"{"rows":7}"#).exits(0).prints("done\n");
     run("flow", r#"{"rows":7}"#).exits(0).prints("done\n");
     run("leak", r#"{"to":"ada@example.org"}"#).exits(73).says("an e-mail address at /to");
     let dispatch = ["outbox", "dispatch", "--until-idle", "--telemetry", "focus-telemetry.json"];
-    place.hapax(&dispatch).exits(78).says("1 delivered, 1 failed");
-    let telemetry = place.read("focus-telemetry.json");
+    dir.hapax(&dispatch).exits(78).says("1 delivered, 1 failed");
+    let telemetry = dir.read("focus-telemetry.json");
     let records: Vec<serde_json::Value> =
         telemetry.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
     assert_eq!(records.len(), 3, "{telemetry}");
@@ -74,11 +73,11 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
         assert!(records.iter().all(|record| record.get(field).is_some()), "{field}: {telemetry}");
     }
     assert!(records.iter().any(|record| record["dispatch_status"] == "success"), "{telemetry}");
-    assert_eq!(place.read("events.jsonl").lines().count(), 1);
-    let failed = place.hapax(&["--json", "outbox", "list", "--status", "failed"]).exits(0).json();
+    assert_eq!(dir.read("events.jsonl").lines().count(), 1);
+    let failed = dir.hapax(&["--json", "outbox", "list", "--status", "failed"]).exits(0).json();
     assert_eq!(failed["attempt"], 2);
 
-    let mut listener = place
+    let mut listener = dir
         .command(&["listen", "--secret", SECRET])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -88,45 +87,44 @@ fn a_programs_events_reach_a_file_and_an_endpoint() {
     let errors = listener.stderr.take().expect("piped");
     BufReader::new(errors).read_line(&mut line).expect("its address");
     let url = line.split_whitespace().find(|word| word.starts_with("http://")).expect("a URL");
-    configure(&place, url.trim_end_matches(';'));
-    place.hapax(&["outbox", "redrive"]).exits(0).prints("1 will be tried again.\n");
-    place.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0).says("1 delivered, 0 failed");
+    configure(&dir, url.trim_end_matches(';'));
+    dir.hapax(&["outbox", "redrive"]).exits(0).prints("1 will be tried again.\n");
+    dir.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0).says("1 delivered, 0 failed");
     let mut got = String::new();
     let output = listener.stdout.take().expect("piped");
     BufReader::new(output).read_line(&mut got).expect("a message");
     listener.kill().expect("killed");
     let _ = listener.wait();
-    assert_eq!(got, place.read("events.jsonl"), "both sinks have the same events");
+    assert_eq!(got, dir.read("events.jsonl"), "both sinks have the same events");
     assert!(got.ends_with("\"payload\":{\"rows\":7}}\n"), "{got}");
 
-    let ledger = place.hapax(&["outbox", "export"]).exits(0).json();
+    let ledger = dir.hapax(&["outbox", "export"]).exits(0).json();
     assert_eq!(ledger[0]["status"], "dispatched");
     assert_eq!(ledger[0]["outbox_id"], failed["outbox_id"]);
     // In a directory it has the name that pipelines look for.
     let file = "reports/audit/pipeline_outbox_ledger.json";
     for _ in 0..2 {
         let summary = format!("1 events, 0 refusals, in {file}\n");
-        place.hapax(&["outbox", "export", "--to", "reports/audit"]).exits(0).prints(&summary);
-        assert_eq!(place.read(file), place.hapax(&["outbox", "export"]).out);
+        dir.hapax(&["outbox", "export", "--to", "reports/audit"]).exits(0).prints(&summary);
+        assert_eq!(dir.read(file), dir.hapax(&["outbox", "export"]).out);
     }
-    assert_eq!(std::fs::read_dir(place.path("reports/audit")).expect("it is there").count(), 1);
+    assert_eq!(std::fs::read_dir(dir.path("reports/audit")).expect("it is there").count(), 1);
     let id = failed["outbox_id"].as_str().expect("an id");
-    let shown = place.hapax(&["--json", "outbox", "show", id]).exits(0).json();
+    let shown = dir.hapax(&["--json", "outbox", "show", id]).exits(0).json();
     assert_eq!(shown["deliveries"][0]["sink"], "hook");
-    place
-        .hapax(&["outbox", "pause", "hook"])
+    dir.hapax(&["outbox", "pause", "hook"])
         .exits(0)
         .prints("hook gets nothing until it is resumed.\n");
-    let stats = place.hapax(&["outbox", "stats"]).exits(0).out;
+    let stats = dir.hapax(&["outbox", "stats"]).exits(0).out;
     assert!(stats.contains("hook  paused  0        0"), "{stats}");
-    place.hapax(&["outbox", "resume", "hook"]).exits(0);
+    dir.hapax(&["outbox", "resume", "hook"]).exits(0);
 }
 
 /// An error names the place of the mistake.
 #[test]
 fn bad_input_is_refused_with_its_place() {
-    let place = Place::new();
-    place.hapax(&["outbox", "configure"]).exits(64).says("hapax.toml");
+    let dir = LedgerDir::new();
+    dir.hapax(&["outbox", "configure"]).exits(64).says("hapax.toml");
     for (config, part) in [
         ("[sinks.a]\nkind = \"telepathy\"", "telepathy"),
         ("[sinks.a]\nkind = \"webhook\"\nurl = \"http://10.0.0.1/\"", "private address"),
@@ -136,15 +134,14 @@ fn bad_input_is_refused_with_its_place() {
         ("[[routes]]\nevent = \"*\"\nsinks = [\"a\"]", "unknown sink a"),
         ("[routs]\n", "routs"),
     ] {
-        std::fs::write(place.path("hapax.toml"), config).expect("a file");
-        place.hapax(&["outbox", "configure"]).exits(64).says(part);
+        std::fs::write(dir.path("hapax.toml"), config).expect("a file");
+        dir.hapax(&["outbox", "configure"]).exits(64).says(part);
     }
-    place.hapax(&["outbox", "show", "nonsense"]).exits(64).says("an outbox id");
-    place.hapax(&["outbox", "list", "--status", "lost"]).exits(64).says("none of pending");
-    place.hapax(&["outbox", "pause", "nobody"]).exits(64).says("there is no sink");
+    dir.hapax(&["outbox", "show", "nonsense"]).exits(64).says("an outbox id");
+    dir.hapax(&["outbox", "list", "--status", "lost"]).exits(64).says("none of pending");
+    dir.hapax(&["outbox", "pause", "nobody"]).exits(64).says("there is no sink");
     let bad = "echo '{\"event\":1}' > $HAPAX_EVENTS";
-    place
-        .hapax(&["run", "-k", "bad", "--", "sh", "-c", bad])
+    dir.hapax(&["run", "-k", "bad", "--", "sh", "-c", bad])
         .exits(78)
         .says("line 1 of HAPAX_EVENTS");
 }
@@ -153,10 +150,10 @@ fn bad_input_is_refused_with_its_place() {
 #[test]
 #[cfg(feature = "brokers")]
 fn brokers_are_declared_in_the_file() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let declare = |sinks: &str| {
-        std::fs::write(place.path("hapax.toml"), sinks).expect("a file");
-        place.hapax(&["outbox", "configure"])
+        std::fs::write(dir.path("hapax.toml"), sinks).expect("a file");
+        dir.hapax(&["outbox", "configure"])
     };
     let good = r#"
 [sinks.stream]
@@ -194,7 +191,7 @@ stream = "events"
 /// Proves O-9: the file's declaration of a dataset holds for the events of programs.
 #[test]
 fn datasets_are_declared_in_the_file() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let config = r#"
 [guards]
 registered = true
@@ -212,24 +209,23 @@ path = "events.jsonl"
 event = "*"
 sinks = ["log"]
 "#;
-    std::fs::write(place.path("hapax.toml"), config).expect("a file");
-    place.hapax(&["outbox", "configure"]).exits(0);
-    let run =
-        |payload: &str| place.hapax(&["run", "-k", payload, "--", "sh", "-c", &emit(payload)]);
+    std::fs::write(dir.path("hapax.toml"), config).expect("a file");
+    dir.hapax(&["outbox", "configure"]).exits(0);
+    let run = |payload: &str| dir.hapax(&["run", "-k", payload, "--", "sh", "-c", &emit(payload)]);
     run(r#"{"site":{"lat":38.25,"lon":-98.5}}"#)
         .exits(73)
         .says("exact coordinates at /site/lat, exact coordinates at /site/lon")
         .says("no governance reference at /governance_ref");
     let good = r#"{"h3":"872830828ffffff","care_label":"TK-NC","governance_ref":"board/7"}"#;
     run(good).exits(0);
-    std::fs::write(place.path("hapax.toml"), config.replace("datasets.flow", "datasets.other"))
+    std::fs::write(dir.path("hapax.toml"), config.replace("datasets.flow", "datasets.other"))
         .expect("a file");
-    place.hapax(&["outbox", "configure"]).exits(0);
+    dir.hapax(&["outbox", "configure"]).exits(0);
     // Each declaration replaces the earlier one; a dataset that the file leaves out stays.
-    place.hapax(&["datasets", "drop", "flow"]).exits(0).prints("flow is no longer declared.\n");
-    let other = place.hapax(&["run", "-k", "other", "--", "sh", "-c", &emit(good)]);
+    dir.hapax(&["datasets", "drop", "flow"]).exits(0).prints("flow is no longer declared.\n");
+    let other = dir.hapax(&["run", "-k", "other", "--", "sh", "-c", &emit(good)]);
     other.exits(73).says("a dataset that is not registered");
     let odd = config.replace("masked = 7", "masked = 16");
-    std::fs::write(place.path("hapax.toml"), odd).expect("a file");
-    place.hapax(&["outbox", "configure"]).exits(64).says("masked is a resolution from 0 to 15");
+    std::fs::write(dir.path("hapax.toml"), odd).expect("a file");
+    dir.hapax(&["outbox", "configure"]).exits(64).says("masked is a resolution from 0 to 15");
 }

@@ -7,35 +7,35 @@ use std::process::{Child, Command};
 use hapax_testkit::Postgres;
 use serde_json::Value;
 
-use super::{Place, Ran, wait_until};
+use super::{LedgerDir, Ran, wait_until};
 
 /// A ledger of either kind, and a directory to work in.
 pub(super) struct Shop {
-    pub(super) place: Place,
+    pub(super) dir: LedgerDir,
     server: Option<Postgres>,
 }
 
 impl Shop {
     pub(super) fn in_a_file() -> Self {
-        Self { place: Place::new(), server: None }
+        Self { dir: LedgerDir::new(), server: None }
     }
 
     fn in_a_database() -> Self {
-        Self { place: Place::new(), server: Some(Postgres::start()) }
+        Self { dir: LedgerDir::new(), server: Some(Postgres::start()) }
     }
 
     /// With a server in which `hapax doctor` finds no problem.
     pub(super) fn in_a_sound_database() -> Self {
         let server = Postgres::with(&["shared_buffers=32MB"]);
-        Self { place: Place::new(), server: Some(server) }
+        Self { dir: LedgerDir::new(), server: Some(server) }
     }
 
     pub(super) fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.place.command(words);
+        let mut command = self.dir.command(words);
         command.env("USER", "ann");
         if let Some(server) = &self.server {
             command.env("HAPAX_DB", server.url("postgres"));
-            command.env("XDG_DATA_HOME", self.place.path("home"));
+            command.env("XDG_DATA_HOME", self.dir.path("home"));
         }
         command
     }
@@ -45,7 +45,7 @@ impl Shop {
     }
 
     pub(super) fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.place.path(name), text).expect("a file");
+        std::fs::write(self.dir.path(name), text).expect("a file");
     }
 
     pub(super) fn is_in_a_file(&self) -> bool {
@@ -57,7 +57,7 @@ impl Shop {
         match &self.server {
             Some(server) => drop(server.sql("postgres", postgres)),
             None => {
-                let db = rusqlite::Connection::open(self.place.path("hapax.db")).expect("a file");
+                let db = rusqlite::Connection::open(self.dir.path("hapax.db")).expect("a file");
                 db.execute_batch(sqlite).expect("right SQL");
             }
         }
@@ -112,8 +112,8 @@ pub(super) fn files(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             match path.is_dir() {
                 true => folders.push(path),
                 false => {
-                    let place = path.strip_prefix(directory).expect("below it").to_owned();
-                    files.insert(place, std::fs::read(&path).expect("a file"));
+                    let relative = path.strip_prefix(directory).expect("below it").to_owned();
+                    files.insert(relative, std::fs::read(&path).expect("a file"));
                 }
             }
         }
@@ -135,7 +135,7 @@ fn a_day(shop: &Shop) {
     let publish = operation("flow", "v1", &[&more[..], &program].concat());
     shop.hapax(&publish).exits(0).prints("wrote\n");
     shop.hapax(&publish).exits(0).prints("wrote\n");
-    assert_eq!(shop.place.read("runs"), "x\n");
+    assert_eq!(shop.dir.read("runs"), "x\n");
     let other = operation("flow", "v1", &[&more[..], &["--", "echo", "other"]].concat());
     shop.hapax(&other).exits(65);
     let bad = "echo '{}' > out2.json";
@@ -145,7 +145,7 @@ fn a_day(shop: &Shop) {
         &["--output", "out2.json", "--rollback", "rm out2.json", "--", "sh", "-c", bad],
     );
     shop.hapax(&unfit).exits(73).says("/station").says("rolled back");
-    assert!(!shop.place.path("out2.json").exists());
+    assert!(!shop.dir.path("out2.json").exists());
 
     let survey = operation("sites", "v1", &["--", "echo", "at 38.123456, -97.123456"]);
     shop.hapax(&survey).exits(73).says("justification");
@@ -166,7 +166,7 @@ fn a_day(shop: &Shop) {
 
     shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
     let events: Vec<Value> = shop
-        .place
+        .dir
         .read("lineage.jsonl")
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())
@@ -184,22 +184,22 @@ fn a_day(shop: &Shop) {
 
     // Everything that the sinks wrote can be deleted, and written anew from the journal, to the byte.
     let rebuild = || {
-        let _ = std::fs::remove_dir_all(shop.place.path("rebuilt"));
+        let _ = std::fs::remove_dir_all(shop.dir.path("rebuilt"));
         shop.hapax(&["lineage", "export", "--to", "rebuilt"]).exits(0);
-        files(&shop.place.path("rebuilt"))
+        files(&shop.dir.path("rebuilt"))
     };
     let anew = rebuild();
     assert_eq!(rebuild(), anew);
-    let of_sinks = files(&shop.place.path("catalog"));
+    let of_sinks = files(&shop.dir.path("catalog"));
     assert!(!of_sinks.is_empty());
     for (path, bytes) in of_sinks {
         assert_eq!(anew.get(&path), Some(&bytes), "{}", path.display());
     }
-    // Events of different datasets arrive side by side; a_graph_is_told_each_moment has the order of one.
+    // Events of different datasets arrive side by side; a_graph_receives_each_moment has the order of one.
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<BTreeSet<String>>();
-    let written = lines(&shop.place.read("rebuilt/openlineage.jsonl"));
-    assert_eq!(lines(&shop.place.read("lineage.jsonl")), written);
-    assert_eq!(shop.place.read("rebuilt/cypher.jsonl").lines().count(), written.len());
+    let written = lines(&shop.dir.read("rebuilt/openlineage.jsonl"));
+    assert_eq!(lines(&shop.dir.read("lineage.jsonl")), written);
+    assert_eq!(shop.dir.read("rebuilt/cypher.jsonl").lines().count(), written.len());
     for format in ["prov", "turtle", "stac", "dcat", "cypher"] {
         let printed = shop.hapax(&["lineage", "export", "--format", format]).exits(0);
         assert!(printed.out.contains("flow"), "{format}");
@@ -210,13 +210,13 @@ fn a_day(shop: &Shop) {
     cataloged().exits(0);
     let is_ours = |path: &&PathBuf| path.ends_with("collection.json");
     let collection = anew.keys().find(is_ours).expect("a collection").to_string_lossy();
-    let place = format!("rebuilt/{collection}");
-    shop.write(&place, &shop.place.read(&place).replace("v1", "v7"));
+    let file = format!("rebuilt/{collection}");
+    shop.write(&file, &shop.dir.read(&file).replace("v1", "v7"));
     cataloged().exits(73).shows(&collection);
     shop.hapax(&["journal", "replay", "--mode", "dry-run", "--catalog", "rebuilt"]).exits(64);
     let dry = shop.hapax(&["journal", "replay", "--mode", "dry-run", "--json"]).exits(0).json();
     assert_eq!((&dry["executed"], &dry["skipped"]), (&1.into(), &1.into()), "{dry}");
-    assert_eq!(shop.place.read("runs"), "x\n", "done again in a sandbox only");
+    assert_eq!(shop.dir.read("runs"), "x\n", "done again in a sandbox only");
     let attested = shop.hapax(&["lineage", "attest", "flow", "v1"]).exits(0);
     shop.write("attestation.json", &attested.out);
     let verify = ["verify-artifact", "out.json", "--attestation", "attestation.json"];
@@ -243,9 +243,9 @@ fn a_day(shop: &Shop) {
     let pointer = wanted.map(|entry| entry["entry"].to_string()).next().expect("the entry");
     assert_eq!(index["pointer"].to_string(), pointer);
     shop.hapax(&["journal", "roll-back", &pointer, "--note", "wrong input"]).exits(0);
-    assert!(!shop.place.path("out.json").exists());
+    assert!(!shop.dir.path("out.json").exists());
     shop.hapax(&publish).exits(0).prints("wrote\n");
-    assert_eq!(shop.place.read("runs"), "x\nx\n");
+    assert_eq!(shop.dir.read("runs"), "x\nx\n");
     shop.hapax(&["journal", "verify"]).exits(0);
 }
 
@@ -296,11 +296,11 @@ fn kills(shop: &Shop) {
         for safety in ["opaque", "transactional"] {
             let dataset = format!("{step}-{safety}");
             for name in STEPS {
-                let _ = std::fs::remove_file(shop.place.path(&format!("at-{name}")));
+                let _ = std::fs::remove_file(shop.dir.path(&format!("at-{name}")));
                 shop.write(&format!("go-{name}"), "");
             }
-            let _ = std::fs::remove_file(shop.place.path(&format!("go-{step}")));
-            let _ = std::fs::remove_file(shop.place.path("runs"));
+            let _ = std::fs::remove_file(shop.dir.path(&format!("go-{step}")));
+            let _ = std::fs::remove_file(shop.dir.path("runs"));
             let fails = if step == "rollback" { "; exit 3" } else { "" };
             let (pre, program) =
                 (at("pre", "true"), at("program", &format!("echo x >> runs{fails}")));
@@ -313,7 +313,7 @@ fn kills(shop: &Shop) {
             more.extend(["--", "sh", "-c", program.as_str()]);
             let words = operation(&dataset, "v1", &more);
             let mut child = shop.command(&words).spawn().expect("hapax starts");
-            let reached = shop.place.path(&format!("at-{step}"));
+            let reached = shop.dir.path(&format!("at-{step}"));
             wait_until(step, || is_alive(&reached));
             kill(&mut child);
             if step == "program" {
@@ -326,7 +326,7 @@ fn kills(shop: &Shop) {
             if free {
                 others.exits(0);
                 shop.hapax(&[&words[..1], &["--wait", FREE], &words[1..]].concat()).exits(0);
-                let done = shop.place.read("runs");
+                let done = shop.dir.read("runs");
                 let expected = if step == "post" { "x\nx\n" } else { "x\n" };
                 assert_eq!(done, expected, "{step} {safety}");
                 continue;
@@ -341,7 +341,7 @@ fn kills(shop: &Shop) {
                 effect["label"].as_str().is_some_and(|label| label.starts_with(&dataset))
             };
             let effect = stuck.iter().find(ours).expect("it is shown");
-            assert!(shop.place.read("runs").len() <= 2, "at most once");
+            assert!(shop.dir.read("runs").len() <= 2, "at most once");
             let (key, attempt) = (
                 effect["key"].as_str().expect("a key"),
                 effect["attempt"].as_str().expect("an attempt"),
@@ -448,7 +448,7 @@ fn a_rollback_that_names_an_exact_place_is_refused() {
         shop.hapax(&operation("digs", "v1", &[&why[..], &["--", "touch", "dug"]].concat()))
     };
     run("fill 38.123456, -97.123456").exits(73).says("--rollback: it names an exact place");
-    assert!(!shop.place.path("dug").exists());
+    assert!(!shop.dir.path("dug").exists());
     let journal = shop.hapax(&["journal", "list", "--json"]).exits(0).out;
     assert!(journal.contains("refused: check: --rollback"), "{journal}");
     assert!(!journal.contains("38.123456"), "{journal}");
@@ -484,10 +484,10 @@ fn an_operation_is_escalated_by_a_command() {
 
     shop.write("ready", "");
     shop.hapax(&words).exits(73).says("its review is pending");
-    assert_eq!(shop.place.read("runs"), "x\n", "not even tried");
+    assert_eq!(shop.dir.read("runs"), "x\n", "not even tried");
     shop.hapax(&["reviews", "approve", review, "--note", "mended"]).exits(0);
     shop.hapax(&words).exits(0);
-    assert_eq!(shop.place.read("runs"), "x\nx\n");
+    assert_eq!(shop.dir.read("runs"), "x\nx\n");
 }
 
 /// Proves P-2: the error for a missing or impossible field says how to correct it.

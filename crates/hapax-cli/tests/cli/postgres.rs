@@ -7,12 +7,12 @@ use std::process::Stdio;
 use hapax_testkit::Postgres;
 
 use super::serve::{Server, curl, status};
-use super::{Place, Ran, wait_until};
+use super::{LedgerDir, Ran, wait_until};
 
 /// A server with an empty database, and a directory to work in.
 struct Shop {
     server: Postgres,
-    place: Place,
+    dir: LedgerDir,
     url: String,
 }
 
@@ -20,13 +20,13 @@ impl Shop {
     fn new() -> Self {
         let server = Postgres::start();
         let url = server.url("postgres");
-        Self { server, place: Place::new(), url }
+        Self { server, dir: LedgerDir::new(), url }
     }
 
     fn hapax(&self, words: &[&str]) -> Ran {
-        let mut command = self.place.command(words);
+        let mut command = self.dir.command(words);
         // Signing keys are made in the user's data directory, which is this one.
-        let home = self.place.path("home");
+        let home = self.dir.path("home");
         let output = command.env("HAPAX_DB", &self.url).env("XDG_DATA_HOME", home).output();
         Ran::from(output.expect("hapax runs"))
     }
@@ -68,13 +68,13 @@ fn a_workflow_has_one_run_at_a_time_across_nodes() {
     let tool = format!(
         "tools.till = {{ kind = 'http', base = 'http://127.0.0.1:{port}/', allow_private = true }}"
     );
-    std::fs::write(shop.place.path("hapax.toml"), tool).expect("settings");
+    std::fs::write(shop.dir.path("hapax.toml"), tool).expect("settings");
     let script = "await withItem('a', 'A', async (ctx) => { if (!ctx.item.isDone) await till.post({ url: 'a' }); });";
-    std::fs::write(shop.place.path("charge.js"), script).expect("a script");
+    std::fs::write(shop.dir.path("charge.js"), script).expect("a script");
     shop.hapax(&["items", "publish", "charge.js"]).exits(0);
     let run = ["items", "run", "--workflow", "charge"];
-    let mut first = shop.place.command(&run);
-    let home = shop.place.path("home");
+    let mut first = shop.dir.command(&run);
+    let home = shop.dir.path("home");
     first.env("HAPAX_DB", &shop.url).env("XDG_DATA_HOME", home);
     let first = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     // The run is in the middle of its item.
@@ -100,7 +100,7 @@ fn the_command_line_works_on_a_database() {
         let ran = shop.hapax(&["run", "-k", "one", "--", "sh", "-c", "echo x >> out; echo done"]);
         assert_eq!(ran.exits(0).out, "done\n");
     }
-    assert_eq!(shop.place.read("out"), "x\n");
+    assert_eq!(shop.dir.read("out"), "x\n");
     shop.hapax(&["run", "-k", "one", "--", "echo", "other"]).exits(65);
     let listed = shop.hapax(&["effects", "list", "--json"]).exits(0);
     assert!(listed.out.contains("\"succeeded\""), "{}", listed.out);
@@ -138,12 +138,12 @@ fn an_old_month_is_archived() {
         }
     });
     shop.hapax(&["run", "-k", "new", "--", "echo", "new"]).exits(0);
-    let to = shop.place.path("");
+    let to = shop.dir.path("");
     let archive =
         ["journal", "archive", "--before", "2026-01", "--to", to.to_str().expect("a path")];
     let archived = shop.hapax(&archive).exits(0);
     assert!(archived.out.starts_with("journal_2020_01: 6 entries in "), "{}", archived.out);
-    let exported = shop.place.read("journal_2020_01.jsonl");
+    let exported = shop.dir.read("journal_2020_01.jsonl");
     assert_eq!(exported.lines().count(), 6);
     assert!(exported.lines().all(|line| line.contains("\"leaf\":")), "{exported}");
     let left = shop.server.sql("postgres", "SELECT count(*) FROM hapax.journal");
@@ -168,15 +168,16 @@ fn an_old_month_of_the_outbox_is_archived() {
     let shop = Shop::new();
     shop.hapax(&["migrate"]).exits(0);
     let config = "[sinks.log]\nkind = \"file\"\npath = \"events.jsonl\"\n\n[[routes]]\nevent = \"*\"\nsinks = [\"log\"]\n";
-    std::fs::write(shop.place.path("hapax.toml"), config).expect("a file");
+    std::fs::write(shop.dir.path("hapax.toml"), config).expect("a file");
     shop.hapax(&["outbox", "configure"]).exits(0);
-    let emit = r#"echo '{"event_name":"told","dataset_id":"flow","payload":7}' >> $HAPAX_EVENTS"#;
+    let emit =
+        r#"echo '{"event_name":"counted","dataset_id":"flow","payload":7}' >> $HAPAX_EVENTS"#;
     let run = |key: &str| shop.hapax(&["run", "-k", key, "--", "sh", "-c", emit]).exits(0);
     shop.in_2020(|| {
         run("one");
         run("two");
     });
-    let to = shop.place.path("");
+    let to = shop.dir.path("");
     let archive =
         ["outbox", "archive", "--before", "2026-01", "--to", to.to_str().expect("a path")];
     let early = shop.hapax(&archive).exits(64);
@@ -185,7 +186,7 @@ fn an_old_month_of_the_outbox_is_archived() {
     shop.hapax(&["outbox", "dispatch", "--until-idle"]).exits(0);
     let archived = shop.hapax(&archive).exits(0);
     assert!(archived.out.starts_with("outbox_record_2020_01: 2 events in "), "{}", archived.out);
-    let exported = shop.place.read("outbox_record_2020_01.jsonl");
+    let exported = shop.dir.read("outbox_record_2020_01.jsonl");
     let records: Vec<serde_json::Value> =
         exported.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
     assert_eq!(records.len(), 2);
@@ -196,7 +197,7 @@ fn an_old_month_of_the_outbox_is_archived() {
     let left = shop.hapax(&["outbox", "list", "--json"]).exits(0);
     assert_eq!(left.out.lines().count(), 1, "{}", left.out);
     assert_eq!(shop.hapax(&archive).exits(0).out, "");
-    assert_eq!(shop.place.read("events.jsonl").lines().count(), 3);
+    assert_eq!(shop.dir.read("events.jsonl").lines().count(), 3);
 }
 
 /// Proves S-1, K-10: a server whose database is away reports that it is not ready, grants nothing,
@@ -204,8 +205,8 @@ fn an_old_month_of_the_outbox_is_archived() {
 #[test]
 fn a_server_whose_database_is_away_is_not_ready() {
     let mut shop = Shop::new();
-    let mut command = shop.place.command(&["dev", "--listen", "127.0.0.1:0"]);
-    command.env("HAPAX_DB", &shop.url).env("XDG_DATA_HOME", shop.place.path("home"));
+    let mut command = shop.dir.command(&["dev", "--listen", "127.0.0.1:0"]);
+    command.env("HAPAX_DB", &shop.url).env("XDG_DATA_HOME", shop.dir.path("home"));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let server = Server::started(child.expect("it starts"));
     let [ready, alive, claim] = ["readyz", "healthz", "v1/effects/a/claim"]

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use super::serve::{Server, Systemd, certify, curl, signal, status};
-use super::{Place, wait_until};
+use super::{LedgerDir, wait_until};
 
 /// A service that keeps the heads of its requests, and does not answer a body of `hang`.
 pub(super) struct Service {
@@ -95,8 +95,8 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn before(service: &Service, place: &Place, more: &[&str]) -> Self {
-        Self::started(&mut place.command(&[&to(&service.url)[..], more].concat()))
+    fn before(service: &Service, dir: &LedgerDir, more: &[&str]) -> Self {
+        Self::started(&mut dir.command(&[&to(&service.url)[..], more].concat()))
     }
 
     fn started(command: &mut Command) -> Self {
@@ -144,8 +144,8 @@ impl Drop for Proxy {
 /// Proves S-3, S-2: curl, as it is, gets the semantics of the IETF's draft.
 #[test]
 fn curl_works_unchanged() {
-    let (place, service) = (Place::new(), Service::start());
-    let proxy = Proxy::before(&service, &place, &[]);
+    let (dir, service) = (LedgerDir::new(), Service::start());
+    let proxy = Proxy::before(&service, &dir, &[]);
     let first = proxy.charge("\"8e03\"", "EUR 10");
     assert!(first.starts_with("HTTP/1.1 201 Created") && first.ends_with("charge 1\n"), "{first}");
     let again = proxy.charge("8e03", "EUR 10");
@@ -154,15 +154,15 @@ fn curl_works_unchanged() {
     assert!(proxy.charge("8e03", "EUR 99").starts_with("HTTP/1.1 422"));
     assert!(proxy.curl(&["-d", "x"]).starts_with("HTTP/1.1 400"));
     assert_eq!(service.calls(), 1);
-    let list = place.hapax(&["effects", "list"]).exits(0);
+    let list = dir.hapax(&["effects", "list"]).exits(0);
     assert!(list.out.contains("POST /charges"), "{list:?}");
 }
 
 /// Proves S-3: Python's httpx, with retries of its own.
 #[test]
 fn httpx_works_unchanged() {
-    let (place, service) = (Place::new(), Service::start());
-    let proxy = Proxy::before(&service, &place, &["--wait", "10s"]);
+    let (dir, service) = (LedgerDir::new(), Service::start());
+    let proxy = Proxy::before(&service, &dir, &["--wait", "10s"]);
     let program = r#"
 import asyncio, httpx, sys
 async def main(url):
@@ -183,8 +183,8 @@ asyncio.run(main(sys.argv[1] + "/charges"))
 /// is sent a second time; a person decides.
 #[test]
 fn a_killed_proxy_does_not_send_again() {
-    let (place, service) = (Place::new(), Service::start());
-    let mut proxy = Proxy::before(&service, &place, &[]);
+    let (dir, service) = (LedgerDir::new(), Service::start());
+    let mut proxy = Proxy::before(&service, &dir, &[]);
     let url = format!("{}/charges", proxy.url);
     let mut waiting = Command::new("curl")
         .args(["--silent", "-H", "Idempotency-Key: k", "-d", "hang", &url])
@@ -194,14 +194,14 @@ fn a_killed_proxy_does_not_send_again() {
     proxy.child.kill().expect("killed");
     proxy.child.wait().expect("gone");
     waiting.wait().expect("curl ends");
-    let proxy = Proxy::before(&service, &place, &[]);
+    let proxy = Proxy::before(&service, &dir, &[]);
     for _ in 0..3 {
         let answer = proxy.charge("k", "hang");
         assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
         assert!(answer.contains("urn:hapax:error:HX0203"), "{answer}");
     }
     assert_eq!(service.calls(), 1);
-    let list = place.hapax(&["--json", "effects", "list", "--state", "indeterminate"]).exits(0);
+    let list = dir.hapax(&["--json", "effects", "list", "--state", "indeterminate"]).exits(0);
     assert_eq!(list.json()["label"], "POST /charges k");
 }
 
@@ -209,11 +209,11 @@ fn a_killed_proxy_does_not_send_again() {
 /// listener is the service's. The proxy tells systemd when it is ready and when it is about to stop.
 #[test]
 fn a_proxy_has_metrics_on_a_port_of_its_own() {
-    let (place, service) = (Place::new(), Service::start());
+    let (dir, service) = (LedgerDir::new(), Service::start());
     let words = ["proxy", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--upstream"];
-    let mut command = place.command(&[&words[..], &[&service.url]].concat());
+    let mut command = dir.command(&[&words[..], &[&service.url]].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let systemd = Systemd::listens(&place, &mut command);
+    let systemd = Systemd::listens(&dir, &mut command);
     let mut proxy = Server::started(command.spawn().expect("it starts"));
     assert_eq!(systemd.notification(), "READY=1");
     let mut line = String::new();
@@ -257,22 +257,22 @@ fn a_proxy_has_metrics_on_a_port_of_its_own() {
 /// Proves S-6 for the proxy's TLS: a renewed certificate is used without a restart.
 #[test]
 fn a_proxy_listens_by_tls() {
-    let (place, service) = (Place::new(), Service::start());
-    certify(&place, "first");
+    let (dir, service) = (LedgerDir::new(), Service::start());
+    certify(&dir, "first");
     let words = ["proxy", "--listen", "127.0.0.1:0", "--upstream", &service.url];
-    place.hapax(&[&words[..], &["--tls-key", "key.pem"]].concat()).exits(64).says("--tls-certifi");
+    dir.hapax(&[&words[..], &["--tls-key", "key.pem"]].concat()).exits(64).says("--tls-certifi");
     let tls = ["--tls-certificate", "certificate.pem", "--tls-key"];
     let wrong = [&words[..], &tls, &["none.pem"]].concat();
-    place.hapax(&wrong).exits(64).says("none.pem");
-    let proxy = Server::started(place.start(&[&words[..], &tls, &["key.pem"]].concat()));
+    dir.hapax(&wrong).exits(64).says("none.pem");
+    let proxy = Server::started(dir.start(&[&words[..], &tls, &["key.pem"]].concat()));
     let url = format!("https://{}/charges", proxy.address);
     let trusted = || {
-        let authority = place.path("certificate.pem");
+        let authority = dir.path("certificate.pem");
         let words = ["--cacert", authority.to_str().expect("a path"), "-d", "EUR 10"];
         status(&[&words[..], &["-H", "Idempotency-Key: k", &url]].concat())
     };
     assert_eq!(trusted(), "201");
-    certify(&place, "second");
+    certify(&dir, "second");
     assert_eq!(trusted(), "000", "the old one is in use still");
     signal(&proxy.child, "HUP");
     wait_until("the new certificate is used", || trusted() == "201");
@@ -282,7 +282,7 @@ fn a_proxy_listens_by_tls() {
 /// Proves S-3: the proxy follows its flags for tenants, sizes, headers, statuses and probes.
 #[test]
 fn a_proxy_does_as_its_flags_say() {
-    let (place, service) = (Place::new(), Service::start());
+    let (dir, service) = (LedgerDir::new(), Service::start());
     let flags = [
         ["--tenant-header", "x-tenant"],
         ["--probe", "/by-key/{tenant}/{key}"],
@@ -295,7 +295,7 @@ fn a_proxy_does_as_its_flags_say() {
         ["--largest-request", "1000"],
         ["--largest-answer", "1500"],
     ];
-    let proxy = Proxy::before(&service, &place, &flags.concat());
+    let proxy = Proxy::before(&service, &dir, &flags.concat());
     let ask = |path: &str, key: &str, body: &str| {
         let key = format!("Idempotency-Key: {key}");
         proxy.post(path, &["-H", &key, "-H", "X-Tenant: ada", "-d", body])
@@ -336,7 +336,7 @@ fn a_proxy_does_as_its_flags_say() {
 
     // As long as a request may still arrive, its absence says nothing.
     let patient = ["--probe", "/by-key/{key}", "--settling", "1h", "--meaning", "503=unknown"];
-    let proxy = Proxy::before(&service, &place, &patient);
+    let proxy = Proxy::before(&service, &dir, &patient);
     let ask = || proxy.post("/busy", &["-H", "Idempotency-Key: lost", "-d", "a"]);
     let before = service.requests("post /busy ").len();
     assert!(ask().starts_with("HTTP/1.1 503"));
@@ -356,8 +356,8 @@ fn a_proxy_follows_its_preset() {
         ("aws", "X-Amz-Client-Token", "400", false),
         ("iceberg", "Idempotency-Key", "422", false),
     ] {
-        let (place, service) = (Place::new(), Service::start());
-        let proxy = Proxy::before(&service, &place, &["--preset", preset]);
+        let (dir, service) = (LedgerDir::new(), Service::start());
+        let proxy = Proxy::before(&service, &dir, &["--preset", preset]);
         let key = format!("{header}: {UUID}");
         let ask = |path: &str, body: &str| proxy.post(path, &["-H", &key, "-d", body]);
         assert!(ask("/charges", "a").ends_with("charge 1\n"), "{preset}");
@@ -385,8 +385,8 @@ fn a_proxy_follows_its_preset() {
 /// Answers are kept for `--lifetime`, and with `--optional` a request needs no key.
 #[test]
 fn a_proxy_executes_a_key_again_after_its_lifetime() {
-    let (place, service) = (Place::new(), Service::start());
-    let proxy = Proxy::before(&service, &place, &["--lifetime", "1s", "--optional"]);
+    let (dir, service) = (LedgerDir::new(), Service::start());
+    let proxy = Proxy::before(&service, &dir, &["--lifetime", "1s", "--optional"]);
     assert!(proxy.curl(&["-d", "a"]).starts_with("HTTP/1.1 201"));
     proxy.charge("k", "a");
     wait_until("it is forgotten", || !proxy.charge("k", "a").contains("idempotent-replayed"));
@@ -396,7 +396,7 @@ fn a_proxy_executes_a_key_again_after_its_lifetime() {
 /// Senseless flags are refused before the proxy listens.
 #[test]
 fn flags_that_make_no_sense_are_refused() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     for (flags, message) in [
         (&["--probe", "/charges"][..], "{key}"),
         (&["--probe", "charges/{key}"], "{key}"),
@@ -409,24 +409,24 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--preset", "ours"], "iceberg"),
     ] {
         let words = [&to("http://127.0.0.1:1")[..], flags].concat();
-        place.hapax(&words).exits(64).says(message);
+        dir.hapax(&words).exits(64).says(message);
     }
-    assert!(!place.path("hapax.db").exists(), "nothing else is done");
+    assert!(!dir.path("hapax.db").exists(), "nothing else is done");
 }
 
 /// Proves S-3, S-6: the proxy calls a service behind TLS if its certificate is trusted, and sends
 /// it nothing if it is not.
 #[test]
 fn a_service_is_reached_by_tls() {
-    let (outer, inner, service) = (Place::new(), Place::new(), Service::start());
+    let (outer, inner, service) = (LedgerDir::new(), LedgerDir::new(), Service::start());
     certify(&inner, "service");
     certify(&outer, "another host");
     let tls = ["--tls-certificate", "certificate.pem", "--tls-key", "key.pem"];
     let secured = Server::started(inner.start(&[&to(&service.url)[..], &tls].concat()));
     let upstream = format!("https://{}", secured.address.replace("127.0.0.1", "localhost"));
-    let trusting = |place: &Place| {
+    let trusting = |dir: &LedgerDir| {
         let mut command = outer.command(&to(&upstream));
-        Proxy::started(command.env("SSL_CERT_FILE", place.path("certificate.pem")))
+        Proxy::started(command.env("SSL_CERT_FILE", dir.path("certificate.pem")))
     };
     let answer = trusting(&outer).charge("k", "EUR 10");
     assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("HX0305"), "{answer}");

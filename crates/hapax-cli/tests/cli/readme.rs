@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use hapax_testkit::Postgres;
 
-use super::{Place, Ran};
+use super::{LedgerDir, Ran};
 
 const README: &str = include_str!("../../../../README.md");
 
@@ -97,13 +97,13 @@ fn each_block_of_readme_prints_what_readme_shows() {
     let database = server.url("postgres");
     let blocks = blocks();
     assert!(blocks.len() > 10, "{}", blocks.len());
-    let mut place = Place::new();
+    let mut dir = LedgerDir::new();
     let mut heading = "";
     for block in &blocks {
         if block.heading != heading {
-            (place, heading) = (Place::new(), &block.heading);
+            (dir, heading) = (LedgerDir::new(), &block.heading);
         }
-        let printed = run(&block.script, place.0.path(), &database);
+        let printed = run(&block.script, dir.0.path(), &database);
         let is_same = printed.lines().count() == block.expected.lines().count()
             && printed.lines().zip(block.expected.lines()).all(|(line, like)| is_like(line, like));
         assert!(

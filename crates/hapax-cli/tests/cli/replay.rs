@@ -13,18 +13,18 @@ fn a_segment_is_replayed_by_its_tasks() {
     shop.write("in.csv", "1\n2\n");
     for (task, from, to) in [("load", "in.csv", "raw.csv"), ("clean", "raw.csv", "clean.csv")] {
         let script =
-            format!("echo {task} >> {}; sort {from} > {to}", shop.place.path("ran").display());
+            format!("echo {task} >> {}; sort {from} > {to}", shop.dir.path("ran").display());
         let more = ["--input", from, "--output", to, "--", "sh", "-c", &script];
         let mut words = operation(task, "v1", &more);
         words[4] = task;
         shop.hapax(&words).exits(0);
     }
     let segment = |tasks: &[&str]| {
-        std::fs::remove_file(shop.place.path("ran")).expect("a file");
+        std::fs::remove_file(shop.dir.path("ran")).expect("a file");
         shop.write("ran", "");
         let mode = ["journal", "replay", "--mode", "segment", "--json"];
         let ran = shop.hapax(&[&mode[..], tasks].concat());
-        (ran, shop.place.read("ran"))
+        (ran, shop.dir.read("ran"))
     };
     let (clean, ran) = segment(&["--task", "clean"]);
     let clean = clean.exits(0).json();
@@ -39,7 +39,7 @@ fn a_segment_is_replayed_by_its_tasks() {
     let records = lines(&shop.hapax(&["effects", "list", "--json"]).exits(0));
     let labelled = records.iter().filter(|effect| effect["label"] == "replay: segment");
     assert_eq!(labelled.count(), 3);
-    assert_eq!(shop.place.read("clean.csv"), "1\n2\n");
+    assert_eq!(shop.dir.read("clean.csv"), "1\n2\n");
 }
 
 /// Proves P-10: a file that a full replay made anew is put in place once, and only after an approval.
@@ -51,14 +51,14 @@ fn a_reproduced_output_replaces_the_recorded_one_only_after_approval() {
     // It writes something else each time.
     let work = ["--", "sh", "-c", "date +%s%N > out.txt"];
     shop.hapax(&operation("times", "v1", &[&more[..], &work].concat())).exits(0);
-    let before = shop.place.read("out.txt");
+    let before = shop.dir.read("out.txt");
     let replay = ["journal", "replay", "--mode", "full", "--keep", "kept", "--json"];
     let found = shop.hapax(&replay).exits(73);
     let found: Value = serde_json::from_str(found.out.lines().next().expect("one")).expect("JSON");
     let record = found["record"].as_str().expect("a record");
     let promote = ["journal", "promote", record, "--kept", "kept"];
     shop.hapax(&promote).exits(73).says("approve it first");
-    assert_eq!(shop.place.read("out.txt"), before);
+    assert_eq!(shop.dir.read("out.txt"), before);
     let ledger = shop.hapax(&["outbox", "export"]).exits(0).json();
     let event = (&ledger[0]["event_name"], &ledger[0]["refused_by"], &ledger[0]["dataset_id"]);
     assert_eq!(event, (&"promotion_refused".into(), &"review".into(), &"times".into()), "{ledger}");
@@ -71,11 +71,11 @@ fn a_reproduced_output_replaces_the_recorded_one_only_after_approval() {
     let review = found["reviews"][0].as_str().expect("a review");
     shop.hapax(&["reviews", "approve", review, "--note", "compared"]).exits(0);
     assert!(shop.hapax(&promote).exits(0).out.contains("in place: out.txt"));
-    let after = shop.place.read("out.txt");
+    let after = shop.dir.read("out.txt");
     assert_ne!(after, before);
     shop.write("out.txt", "mended by hand\n");
     assert!(shop.hapax(&promote).exits(0).out.contains("in place already"));
-    assert_eq!(shop.place.read("out.txt"), "mended by hand\n", "once");
+    assert_eq!(shop.dir.read("out.txt"), "mended by hand\n", "once");
     shop.hapax(&["journal", "promote", review, "--kept", "kept"]).exits(64).says("full replay");
 }
 
@@ -88,25 +88,25 @@ fn a_program_is_given_its_parameters_again_and_no_ledger() {
     let words = operation("flow", "v1", &more);
     let run = |words: &[&str]| {
         let mut command = shop.command(words);
-        command.env("SEEN", shop.place.path("seen")).env("HAPAX_DB", shop.place.path("hapax.db"));
+        command.env("SEEN", shop.dir.path("seen")).env("HAPAX_DB", shop.dir.path("hapax.db"));
         command.output().expect("hapax runs")
     };
     assert!(run(&words).status.success());
-    assert_eq!(shop.place.read("out.txt"), "{\"unit\":\"cms\"}\n");
-    assert_ne!(shop.place.read("seen"), "none\n");
+    assert_eq!(shop.dir.read("out.txt"), "{\"unit\":\"cms\"}\n");
+    assert_ne!(shop.dir.read("seen"), "none\n");
     let again = run(&["journal", "replay", "--mode", "dry-run", "--json"]);
     assert!(again.status.success(), "{again:?}");
-    assert_eq!(shop.place.read("seen"), "none\n");
+    assert_eq!(shop.dir.read("seen"), "none\n");
 }
 
 /// Proves P-10: an operation that wrote outside of its directory is not run again.
 #[test]
 fn a_replay_skips_a_program_that_writes_outside_its_sandbox() {
     let shop = Shop::in_a_file();
-    let out = shop.place.path("elsewhere.txt").display().to_string();
+    let out = shop.dir.path("elsewhere.txt").display().to_string();
     let work = format!("echo x >> {out}");
     shop.hapax(&operation("flow", "v1", &["--output", &out, "--", "sh", "-c", &work])).exits(0);
     let again = shop.hapax(&["journal", "replay", "--mode", "dry-run", "--json"]).exits(0).json();
     assert_eq!((&again["executed"], &again["skipped"]), (&json!(0), &json!(1)), "{again}");
-    assert_eq!(shop.place.read("elsewhere.txt"), "x\n");
+    assert_eq!(shop.dir.read("elsewhere.txt"), "x\n");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Place, wait_until};
+use super::{LedgerDir, wait_until};
 
 /// A server that ends with the test.
 pub(super) struct Server {
@@ -19,8 +19,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start(place: &Place, words: &[&str]) -> Self {
-        Self::started(place.start(words))
+    pub(super) fn start(dir: &LedgerDir, words: &[&str]) -> Self {
+        Self::started(dir.start(words))
     }
 
     pub(super) fn started(mut child: Child) -> Self {
@@ -85,28 +85,28 @@ pub(super) fn status(words: &[&str]) -> String {
 /// Proves S-1: with nothing configured, the line that is printed works as it is.
 #[test]
 fn dev_needs_nothing() {
-    let place = Place::new();
-    let mut server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let dir = LedgerDir::new();
+    let mut server = Server::start(&dir, &["dev", "--listen", "127.0.0.1:0"]);
     let mut line = String::new();
     server.errors.read_line(&mut line).expect("a line to try");
     let tried = Command::new("sh").args(["-c", &format!("{} -sS", line.trim())]).output();
     let verdict: Value = serde_json::from_slice(&tried.expect("sh").stdout).expect("JSON");
     assert_eq!(verdict["verdict"], "granted", "{verdict}");
     // The command line sees the same ledger.
-    place.hapax(&["effects", "show", "hello"]).exits(0);
-    let doctor = place.hapax(&["--json", "doctor"]);
+    dir.hapax(&["effects", "show", "hello"]).exits(0);
+    let doctor = dir.hapax(&["--json", "doctor"]);
     assert!(doctor.out.contains("\"running\":1"), "{doctor:?}");
     let (code, log) = server.stop();
     assert_eq!(code, Some(0));
     assert!(log.contains("finishing"), "{log}");
-    place.hapax(&["dev", "--listen", "0.0.0.0:0"]).exits(64).says("hapax serve");
+    dir.hapax(&["dev", "--listen", "0.0.0.0:0"]).exits(64).says("hapax serve");
 }
 
 /// Events are printed if there is no configuration.
 #[test]
 fn dev_prints_events() {
-    let place = Place::new();
-    let mut server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let dir = LedgerDir::new();
+    let mut server = Server::start(&dir, &["dev", "--listen", "127.0.0.1:0"]);
     let url = format!("http://{}/v1/effects/publish", server.address);
     let json = ["-H", "Content-Type: application/json"];
     let granted = curl(&[&json[..], &["-d", "{}", &format!("{url}/claim")]].concat());
@@ -128,8 +128,8 @@ fn dev_prints_events() {
 /// Proves S-6: only clients with a token are let in, and none once it is revoked.
 #[test]
 fn a_team_is_let_in_by_tokens() {
-    let place = Place::new();
-    let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    let dir = LedgerDir::new();
+    let server = Server::start(&dir, &["serve", "--listen", "127.0.0.1:0"]);
     assert!(
         server.log.contains("there is no token, so every request is refused"),
         "{}",
@@ -137,21 +137,21 @@ fn a_team_is_let_in_by_tokens() {
     );
     let url = format!("http://{}/v1/effects", server.address);
     assert_eq!(status(&[&url]), "401");
-    let made = place.hapax(&["token", "create", "--role", "viewer", "--holder", "ada"]).exits(0);
+    let made = dir.hapax(&["token", "create", "--role", "viewer", "--holder", "ada"]).exits(0);
     let shown = format!("Authorization: Bearer {}", made.out.trim());
     assert_eq!(status(&["-H", &shown, &url]), "200");
     let claim = format!("{url}/a/claim");
     let json = "Content-Type: application/json";
     assert_eq!(status(&["-H", &shown, "-H", json, "-d", "{}", &claim]), "403");
 
-    let listed = place.hapax(&["token", "list"]).exits(0);
+    let listed = dir.hapax(&["token", "list"]).exits(0);
     assert!(listed.out.contains("viewer") && listed.out.contains("ada"), "{listed:?}");
     assert!(!listed.out.contains(made.out.trim()) && !listed.out.contains("hpx_"), "{listed:?}");
     let id = listed.out.lines().nth(1).and_then(|row| row.split_whitespace().next());
-    place.hapax(&["token", "revoke", id.expect("an id")]).exits(0);
-    place.hapax(&["token", "revoke", id.expect("an id")]).exits(64).says("hapax token list");
+    dir.hapax(&["token", "revoke", id.expect("an id")]).exits(0);
+    dir.hapax(&["token", "revoke", id.expect("an id")]).exits(64).says("hapax token list");
     wait_until("the token is refused", || status(&["-H", &shown, &url]) == "401");
-    place.hapax(&["token", "revoke", "x"]).exits(64);
+    dir.hapax(&["token", "revoke", "x"]).exits(64);
     // There is no certificate to read again, and the server does not end for that.
     signal(&server.child, "HUP");
     assert_eq!(status(&[&format!("http://{}/healthz", server.address)]), "200");
@@ -162,11 +162,11 @@ fn a_team_is_let_in_by_tokens() {
 #[test]
 fn a_token_does_what_it_says() {
     const JSON: &str = "Content-Type: application/json";
-    let place = Place::new();
-    let server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    let dir = LedgerDir::new();
+    let server = Server::start(&dir, &["serve", "--listen", "127.0.0.1:0"]);
     let url = format!("http://{}", server.address);
     let made = |words: &[&str]| {
-        let made = place.hapax(&[&["token", "create"], words].concat()).exits(0);
+        let made = dir.hapax(&[&["token", "create"], words].concat()).exits(0);
         format!("Authorization: Bearer {}", made.out.trim())
     };
     let operator = made(&["--role", "operator", "--namespace", "billing"]);
@@ -187,7 +187,7 @@ fn a_token_does_what_it_says() {
     assert_eq!(status_of(&operator, &[&effect]), "200");
     assert_eq!(status_of(&elsewhere, &[&effect]), "404");
     assert_eq!(status_of(&operator, &["-H", "Hapax-Namespace: shipping", &effect]), "403");
-    place.hapax(&["--namespace", "billing", "effects", "show", "a"]).exits(0);
+    dir.hapax(&["--namespace", "billing", "effects", "show", "a"]).exits(0);
 
     // A token of every namespace gives access to the one that is named, and to data about all of them.
     assert_eq!(status_of(&everywhere, &[&effect]), "404", "nothing in the default one");
@@ -208,7 +208,7 @@ fn a_token_does_what_it_says() {
     assert_eq!(status_of(&brief, &[&effect]), "200");
     wait_until("the token is over", || status_of(&brief, &[&effect]) == "401");
     assert_eq!(status_of(&operator, &[&effect]), "200");
-    let listed = place.hapax(&["token", "list"]).exits(0);
+    let listed = dir.hapax(&["token", "list"]).exits(0);
     for text in ["billing", "shipping", "every namespace", "steward"] {
         assert!(listed.out.contains(text), "{listed:?}");
     }
@@ -217,38 +217,38 @@ fn a_token_does_what_it_says() {
 /// An error in the file is reported with its place, before anything is served.
 #[test]
 fn a_configuration_is_checked() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let check = |text: &str| {
-        std::fs::write(place.path("hapax.toml"), text).expect("written");
-        place.hapax(&["serve", "--check-config"])
+        std::fs::write(dir.path("hapax.toml"), text).expect("written");
+        dir.hapax(&["serve", "--check-config"])
     };
     check("[server]\nlisten = \"127.0.0.1:0\"\nrate = 100\nkey_lifetime = \"7d\"\n").exits(0);
-    assert!(!place.path("hapax.db").exists(), "nothing else is done");
+    assert!(!dir.path("hapax.db").exists(), "nothing else is done");
     check("[server]\nlisten_on = \"x\"\n").exits(64).says("listen_on");
     check("[server]\nkey_lifetime = \"long\"\n").exits(64).says("hapax.toml");
     check("[server]\ntls_key = \"key.pem\"\n").exits(64).says("go together");
     check("[server]\nrate = 0\n").exits(64).says("at least 1");
     check("[server]\ntls_key = \"k.pem\"\ntls_certificate = \"c.pem\"\n").exits(64).says("c.pem");
-    place.hapax(&["serve", "--config", "none.toml", "--check-config"]).exits(64).says("none.toml");
+    dir.hapax(&["serve", "--config", "none.toml", "--check-config"]).exits(64).says("none.toml");
 }
 
 /// Proves S-1: a flag overrules the environment, which overrules the file.
 #[test]
 fn flags_come_before_the_environment_and_that_before_the_file() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let address = || format!("127.0.0.1:{}", hapax_testkit::free_port());
     let [usual, other, variable, flag] = [address(), address(), address(), address()];
     let write = |name: &str, listen: &str, lifetime: &str| {
         let text = format!("[server]\nlisten = \"{listen}\"\nkey_lifetime = \"{lifetime}\"\n");
-        std::fs::write(place.path(name), text).expect("written");
+        std::fs::write(dir.path(name), text).expect("written");
     };
     write("hapax.toml", &usual, "7d");
     write("other.toml", &other, "1h");
     let token = ["token", "create", "--role", "viewer", "--holder", "ada"];
-    let token = place.hapax(&token).exits(0).out;
+    let token = dir.hapax(&token).exits(0).out;
     let shown = format!("Authorization: Bearer {}", token.trim());
     let serving = |words: &[&str], variables: &[(&str, &str)]| {
-        let mut command = place.command(words);
+        let mut command = dir.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).envs(variables.iter().copied());
         let server = Server::started(command.spawn().expect("it starts"));
         let config = curl(&["-H", &shown, &format!("http://{}/v1/config", server.address)]);
@@ -265,7 +265,7 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
     assert_eq!(serving(&flags, &[config, listen]), (flag.clone(), week));
     // `dev` serves this machine only, so it takes no address from the file.
     let dev = |words: &[&str]| {
-        let mut command = place.command(words);
+        let mut command = dir.command(words);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).envs([listen]);
         Server::started(command.spawn().expect("it starts")).address.clone()
     };
@@ -274,16 +274,16 @@ fn flags_come_before_the_environment_and_that_before_the_file() {
 }
 
 /// A new key and certificate for localhost, under this name.
-pub(super) fn certify(place: &Place, name: &str) {
+pub(super) fn certify(dir: &LedgerDir, name: &str) {
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
         .args(["-nodes", "-days", "1", "-subj", &format!("/CN={name}")])
         .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .arg("-keyout")
-        .arg(place.path("key.pem"))
+        .arg(dir.path("key.pem"))
         .arg("-out")
-        .arg(place.path("certificate.pem"))
+        .arg(dir.path("certificate.pem"))
         .output()
         .expect("openssl; `cargo xtask test` installs it");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
@@ -292,38 +292,38 @@ pub(super) fn certify(place: &Place, name: &str) {
 /// Proves S-6 for TLS: a renewed certificate is used without a restart, and an unusable one changes nothing.
 #[test]
 fn a_certificate_is_read_again() {
-    let place = Place::new();
-    certify(&place, "first");
+    let dir = LedgerDir::new();
+    certify(&dir, "first");
     let config = "[server]\ntls_certificate = \"certificate.pem\"\ntls_key = \"key.pem\"\n";
-    std::fs::write(place.path("hapax.toml"), config).expect("written");
-    let mut server = Server::start(&place, &["serve", "--listen", "127.0.0.1:0"]);
+    std::fs::write(dir.path("hapax.toml"), config).expect("written");
+    let mut server = Server::start(&dir, &["serve", "--listen", "127.0.0.1:0"]);
     assert!(server.log.contains("https://"), "{}", server.log);
     let url = format!("https://{}/healthz", server.address);
     let trusted = || {
-        let authority = place.path("certificate.pem");
+        let authority = dir.path("certificate.pem");
         status(&["--cacert", authority.to_str().expect("a path"), &url])
     };
     assert_eq!(trusted(), "200");
     assert_eq!(status(&[&url]), "000", "it is not trusted by everybody");
-    certify(&place, "second");
+    certify(&dir, "second");
     assert_eq!(trusted(), "000", "the old one is in use still");
     signal(&server.child, "HUP");
     wait_until("the new certificate is used", || trusted() == "200");
-    let kept = std::fs::read(place.path("certificate.pem")).expect("a certificate");
-    std::fs::write(place.path("certificate.pem"), "nonsense").expect("written");
+    let kept = std::fs::read(dir.path("certificate.pem")).expect("a certificate");
+    std::fs::write(dir.path("certificate.pem"), "nonsense").expect("written");
     signal(&server.child, "HUP");
     let mut line = String::new();
     server.errors.read_line(&mut line).expect("a warning");
     assert!(line.contains("reloading the certificate failed; the old one stays in use"), "{line}");
-    std::fs::write(place.path("certificate.pem"), kept).expect("written");
+    std::fs::write(dir.path("certificate.pem"), kept).expect("written");
     assert_eq!(trusted(), "200");
 }
 
 /// Requests that are running at the shutdown are finished; no new ones are accepted.
 #[test]
 fn the_end_is_graceful() {
-    let place = Place::new();
-    let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let dir = LedgerDir::new();
+    let server = Server::start(&dir, &["dev", "--listen", "127.0.0.1:0"]);
     let url = format!("http://{}/v1/effects/a", server.address);
     let json = "Content-Type: application/json";
     assert_eq!(status(&["-H", json, "-d", "{}", &format!("{url}/claim")]), "200");
@@ -348,12 +348,12 @@ fn the_end_is_graceful() {
 /// Logs for machines: one JSON object a line, with a stable name.
 #[test]
 fn logs_are_json_if_asked_for() {
-    let place = Place::new();
-    certify(&place, "first");
+    let dir = LedgerDir::new();
+    certify(&dir, "first");
     let config = "[server]\ntls_certificate = \"certificate.pem\"\ntls_key = \"key.pem\"\n";
-    std::fs::write(place.path("hapax.toml"), config).expect("written");
+    std::fs::write(dir.path("hapax.toml"), config).expect("written");
     let words = ["serve", "--listen", "127.0.0.1:0", "--log-format", "json"];
-    let mut command = place.command(&words);
+    let mut command = dir.command(&words);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut server = Server::started(command.env("HAPAX_LOG", "info").spawn().expect("it starts"));
     signal(&server.child, "HUP");
@@ -368,12 +368,12 @@ fn logs_are_json_if_asked_for() {
 #[test]
 fn no_secret_and_no_body_is_logged() {
     const JSON: &str = "Content-Type: application/json";
-    let place = Place::new();
+    let dir = LedgerDir::new();
     // No server listens there, so a request gets no answer.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let upstream = format!("http://{}", gone.local_addr().expect("an address"));
     drop(gone);
-    let made = place.hapax(&["token", "create", "--role", "operator"]).exits(0);
+    let made = dir.hapax(&["token", "create", "--role", "operator"]).exits(0);
     let token = format!("Authorization: Bearer {}", made.out.trim());
     let forged = format!("{}0", &token[..token.len() - 1]);
     for words in [
@@ -381,7 +381,7 @@ fn no_secret_and_no_body_is_logged() {
         &["dev", "--listen", "127.0.0.1:0"],
         &["proxy", "--listen", "127.0.0.1:0", "--upstream", &upstream],
     ] {
-        let mut command = place.command(&[words, &["--log-format", "json"]].concat());
+        let mut command = dir.command(&[words, &["--log-format", "json"]].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).env("HAPAX_LOG", "trace");
         let server = Server::started(command.spawn().expect("it starts"));
         let effect = format!("http://{}/v1/effects/pay-{}", server.address, words[0]);
@@ -427,8 +427,8 @@ fn no_secret_and_no_body_is_logged() {
 /// `promtool` accepts the metrics.
 #[test]
 fn metrics_are_as_prometheus_wants_them() {
-    let place = Place::new();
-    let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let dir = LedgerDir::new();
+    let server = Server::start(&dir, &["dev", "--listen", "127.0.0.1:0"]);
     let json = "Content-Type: application/json";
     let url = format!("http://{}", server.address);
     status(&["-H", json, "-d", "{}", &format!("{url}/v1/effects/a/claim")]);
@@ -443,8 +443,8 @@ pub(super) struct Systemd(std::os::unix::net::UnixDatagram);
 
 impl Systemd {
     /// Listens where the process that this command starts will notify.
-    pub(super) fn listens(place: &Place, command: &mut Command) -> Self {
-        let path = place.path("notify");
+    pub(super) fn listens(dir: &LedgerDir, command: &mut Command) -> Self {
+        let path = dir.path("notify");
         let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
         socket.set_read_timeout(Some(super::LONG)).expect("a deadline");
         command.env("NOTIFY_SOCKET", path);
@@ -460,11 +460,11 @@ impl Systemd {
 
 /// The server tells systemd when it is ready, and when it is about to stop.
 #[test]
-fn systemd_is_told() {
-    let place = Place::new();
-    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+fn systemd_is_notified() {
+    let dir = LedgerDir::new();
+    let mut command = dir.command(&["serve", "--listen", "127.0.0.1:0"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let systemd = Systemd::listens(&place, &mut command);
+    let systemd = Systemd::listens(&dir, &mut command);
     let server = Server::started(command.spawn().expect("it starts"));
     assert_eq!(systemd.notification(), "READY=1");
     assert_eq!(status(&[&format!("http://{}/readyz", server.address)]), "200");
@@ -475,12 +475,12 @@ fn systemd_is_told() {
 /// The packaged files are right: every panel queries a metric that is counted, and the settings file is valid.
 #[test]
 fn the_package_has_the_right_files() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let packaged = |name: &str| {
         let path = format!("../../packaging/{name}");
         std::fs::read_to_string(path).expect("a file")
     };
-    let server = Server::start(&place, &["dev", "--listen", "127.0.0.1:0"]);
+    let server = Server::start(&dir, &["dev", "--listen", "127.0.0.1:0"]);
     curl(&[&format!("http://{}/healthz", server.address)]);
     let counted = curl(&[&format!("http://{}/metrics", server.address)]);
     let dashboard: Value = serde_json::from_str(&packaged("grafana.json")).expect("JSON");
@@ -494,8 +494,8 @@ fn the_package_has_the_right_files() {
         }
     }
     let check = |text: &str| {
-        std::fs::write(place.path("hapax.toml"), text).expect("written");
-        place.hapax(&["serve", "--check-config"]).exits(0);
+        std::fs::write(dir.path("hapax.toml"), text).expect("written");
+        dir.hapax(&["serve", "--check-config"]).exits(0);
     };
     let settings = packaged("hapax.toml");
     check(&settings);
@@ -504,7 +504,7 @@ fn the_package_has_the_right_files() {
     let words = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/hapax "));
     let words = words.expect("a command").replace("/etc/hapax/", "");
     let words: Vec<&str> = words.split(' ').chain(["--check-config"]).collect();
-    place.hapax(&words).exits(0).shows("hapax.toml is right");
+    dir.hapax(&words).exits(0).shows("hapax.toml is right");
     // The commented settings are valid too, but for the certificate, which is not there.
     let (server, rest) = settings.split_once("# Computations").expect("two parts");
     let (computations, _) = rest.split_once("# Where events go").expect("three parts");

@@ -2,15 +2,15 @@
 
 use expect_test::expect_file;
 
-use super::Place;
+use super::LedgerDir;
 
 /// Runs the lines of a session and returns them with their output.
 fn session(lines: &[&str]) -> String {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     let mut text = String::new();
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
-        let ran = place.hapax(&words);
+        let ran = dir.hapax(&words);
         text += &format!("$ hapax {line}\n{}{}", ran.out, ran.err);
         if ran.code != Some(0) {
             text += &format!("[{}]\n", ran.code.unwrap_or(-1));
@@ -103,9 +103,9 @@ fn the_help() {
 /// Proves S-1 for completions.
 #[test]
 fn completions_are_printed_for_every_shell() {
-    let place = Place::new();
+    let dir = LedgerDir::new();
     for shell in ["bash", "zsh", "fish"] {
-        let ran = place.hapax(&["completions", shell]).exits(0);
+        let ran = dir.hapax(&["completions", shell]).exits(0);
         assert!(ran.out.contains("effects"), "{shell}");
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn page(limit: Option<usize>) -> Result<usize, Problem> {
 }
 
 /// The start of a page, checked: a number that an earlier page gave.
-pub(super) fn place(before: Option<u64>) -> Result<Option<u64>, Problem> {
+pub(super) fn page_cursor(before: Option<u64>) -> Result<Option<u64>, Problem> {
     match before {
         Some(before) if i64::try_from(before).is_err() => Err(malformed("the place is too large")),
         before => Ok(before),
@@ -134,7 +134,7 @@ async fn search(scope: Scope, Params(search): Params<Search>) -> Answer<Effects>
     let filter = Filter {
         states: search.state.map(Wanted::states).unwrap_or_default(),
         label: search.label,
-        before: place(search.before)?.map(Fence),
+        before: page_cursor(search.before)?.map(Fence),
         limit,
         ..Filter::default()
     };

@@ -162,7 +162,7 @@ async fn extract(
         discard(request.into_body()).await;
         return Err(problem);
     }
-    let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
+    let body = collected(request.into_body(), LARGEST, server.settings.longest_request).await?;
     let extraction = read::<wire::ExtractionRequest>(&body)?.read()?;
     // Gives the body's share of the memory budget back before the extraction.
     drop(body);
@@ -360,7 +360,7 @@ async fn put_ontology(
         let detail = "its media type is none that an ontology is read in, or it is compressed";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &WRONG_SYNTAX, detail));
     };
-    let body = collected(request.into_body(), LARGEST, server.terms.longest_request).await?;
+    let body = collected(request.into_body(), LARGEST, server.settings.longest_request).await?;
     let ontology = rdf::import(&body, syntax, None, how.id.as_deref());
     let ontology = ontology.map_err(Error::from)?;
     drop(body);

@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{noted, page, place};
+use super::effect::{noted, page, page_cursor};
 use super::{Answer, Json, Named, Params, Scope, answer, malformed, not_found, parse, part};
 use crate::access::Caller;
 use crate::problem::{ATTENTION, BAD_ITEM, NO_ITEM, Problem, RUN_FAILED, RUNNING, STALE};
@@ -129,7 +129,7 @@ async fn list(
     Name(workflow): Name,
     Params(filter): Params<ItemFilter>,
 ) -> Answer<ItemList> {
-    let (limit, beyond) = (page(filter.limit)?, place(filter.beyond)?);
+    let (limit, beyond) = (page(filter.limit)?, page_cursor(filter.beyond)?);
     let _one_of_few = server.listing.acquire().await;
     let states: Vec<_> = filter.state.map(wire::ItemStateName::to_domain).into_iter().collect();
     let page = items.page(&workflow, &states, beyond, limit).await?;
@@ -223,7 +223,7 @@ async fn escalations(
     Of { items, .. }: Of,
     Params(filter): Params<EscalationFilter>,
 ) -> Answer<Escalations> {
-    let (limit, beyond) = (page(filter.limit)?, place(filter.beyond)?);
+    let (limit, beyond) = (page(filter.limit)?, page_cursor(filter.beyond)?);
     if filter.workflow.as_ref().is_some_and(|name| name.is_empty() || name.len() > 64) {
         return Err(malformed("a workflow's name has 1 to 64 bytes"));
     }

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{page, place};
+use super::effect::{page, page_cursor};
 use super::{Answer, Id, Params, Scope, answer, malformed, not_found};
 use crate::access::Caller;
 use crate::problem::{Problem, TOO_OFTEN};
@@ -72,7 +72,7 @@ async fn leaves(hapax: &Hapax, caller: &Caller, from: u64, limit: u64) -> Result
     responses((status = 200, body = Entries)))]
 async fn list(scope: Scope, Params(search): Params<Search>) -> Answer<Entries> {
     let limit = page(search.limit)? as u64;
-    let from = place(search.from)?.unwrap_or(0);
+    let from = page_cursor(search.from)?.unwrap_or(0);
     answer(leaves(&scope.hapax, &scope.caller, from, limit).await?)
 }
 

@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::place;
+use super::effect::page_cursor;
 use super::{Answer, Id, Json, Params, Scope, answer, malformed, not_found, parse};
 use crate::problem::Problem;
 use crate::server::Server;
@@ -80,7 +80,7 @@ async fn list(
         Wanted::Failed => Status::Failed,
     });
     let sink = search.sink.as_deref().map(sink_named).transpose()?;
-    let before = place(search.before)?;
+    let before = page_cursor(search.before)?;
     let filter = RecordFilter { status, sink, before, limit, ..RecordFilter::default() };
     let found = scope.hapax.outbox().records(filter).await?;
     let next = found.last().filter(|_| found.len() == limit).map(|found| found.record.seq);

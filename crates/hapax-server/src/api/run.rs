@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{derived, page, place};
+use super::effect::{derived, page, page_cursor};
 use super::items::{Name, Of};
 use super::{Answer, ClientKey, Json, Params, Wait, answer, malformed, part};
 use crate::problem::{Problem, STOPPING};
@@ -76,7 +76,7 @@ async fn list(
     Name(workflow): Name,
     Params(filter): Params<RunFilter>,
 ) -> Answer<RunList> {
-    let (limit, beyond) = (page(filter.limit)?, place(filter.beyond)?);
+    let (limit, beyond) = (page(filter.limit)?, page_cursor(filter.beyond)?);
     let _one_of_few = server.listing.acquire().await;
     let runs = items.runs(&workflow, beyond, limit).await?;
     let next = runs.last().filter(|_| runs.len() == limit).map(|run| run.place);
@@ -156,8 +156,8 @@ async fn begin(
     };
     let run = wire::Run::of(&items.show_run(&workflow, &id).await?);
     let mut response = (status, axum::Json(run)).into_response();
-    if let Ok(place) = HeaderValue::from_str(&format!("/v1/workflows/{workflow}/runs/{id}")) {
-        response.headers_mut().insert(LOCATION, place);
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/workflows/{workflow}/runs/{id}")) {
+        response.headers_mut().insert(LOCATION, location);
     }
     Ok(response)
 }

@@ -36,13 +36,13 @@ struct Config {
 #[utoipa::path(get, path = "/v1/config", operation_id = "config_show", tag = "config",
     responses((status = 200, body = Config)))]
 async fn show(State(server): State<Arc<Server>>, scope: Scope) -> Answer<Config> {
-    let terms = &server.terms;
+    let settings = &server.settings;
     answer(Config {
         version: env!("CARGO_PKG_VERSION"),
         namespace: scope.caller.namespace.to_string(),
         role: scope.caller.role.as_str(),
-        idempotency_key_lifetime: terms.key_lifetime.as_secs(),
-        largest_request: terms.largest_request,
-        longest_wait: terms.longest_wait.as_secs(),
+        idempotency_key_lifetime: settings.key_lifetime.as_secs(),
+        largest_request: settings.largest_request,
+        longest_wait: settings.longest_wait.as_secs(),
     })
 }

@@ -175,7 +175,7 @@ async fn publish(
 ) -> Answer<wire::Published> {
     let source = source(&server, request).await?;
     let version = items.publish(&name, &source, &caller.holder).await?;
-    // A schedule counts from the caretaker's first look at it.
+    // A schedule counts from the first maintenance pass that sees it.
     server.runs.remember(items.hapax().namespace());
     answer(wire::Published { version: version.to_string() })
 }
@@ -188,7 +188,7 @@ async fn source(server: &Server, request: Request) -> Result<String, Problem> {
     let limit = match kind.as_str() {
         _ if headers.contains_key(CONTENT_ENCODING) => None,
         "text/javascript" | "application/javascript" => Some(MAX_SCRIPT),
-        "application/json" => Some(server.terms.largest_request),
+        "application/json" => Some(server.settings.largest_request),
         _ => None,
     };
     let Some(limit) = limit else {
@@ -197,7 +197,7 @@ async fn source(server: &Server, request: Request) -> Result<String, Problem> {
             "Content-Type is neither text/javascript nor application/json, or it is packed";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &NO_SCRIPT, detail));
     };
-    let body = collected(request.into_body(), limit, server.terms.longest_request).await?;
+    let body = collected(request.into_body(), limit, server.settings.longest_request).await?;
     if kind != "application/json" {
         let text = String::from_utf8(body.into());
         return text.map_err(|_| malformed("the script is not UTF-8"));

@@ -3,8 +3,8 @@
 use axum::Router;
 use axum::body::Body;
 use hapax::{Hapax, Namespace, Role};
-use hapax_server::access::{Access, Tokens};
-use hapax_server::server::{Server, Terms};
+use hapax_server::access::{Access, TokenCache};
+use hapax_server::server::{Server, ServerSettings};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -21,20 +21,20 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn of(hapax: Hapax, access: Access, terms: Terms) -> Self {
-        let app = Server::new(hapax.clone(), access, terms).router();
+    pub(crate) fn of(hapax: Hapax, access: Access, settings: ServerSettings) -> Self {
+        let app = Server::new(hapax.clone(), access, settings).router();
         let headers = vec![("host", "localhost".to_owned())];
         Self { app, hapax, headers }
     }
 
     /// A client on this machine, of a server without tokens.
     pub(crate) fn dev() -> Self {
-        Self::of(Hapax::builder().in_memory(), Access::Everybody, Terms::default())
+        Self::of(Hapax::builder().in_memory(), Access::Everybody, ServerSettings::default())
     }
 
     /// A client without a token, of a server that asks for one.
-    pub(crate) fn guarded(terms: Terms) -> Self {
-        Self::of(Hapax::builder().in_memory(), Access::Tokens(Tokens::default()), terms)
+    pub(crate) fn guarded(settings: ServerSettings) -> Self {
+        Self::of(Hapax::builder().in_memory(), Access::Tokens(TokenCache::default()), settings)
     }
 
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {

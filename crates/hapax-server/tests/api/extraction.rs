@@ -54,7 +54,7 @@ async fn keeping(client: Client) -> Client {
 /// A server whose texts this extractor reads, and a client of it.
 fn read_by(hapax: Hapax, extractor: Arc<dyn Extractor>) -> Client {
     let systems = Systems { extractor, ..Systems::default() };
-    let server = Server::with(hapax.clone(), Access::Everybody, Terms::default(), systems);
+    let server = Server::with(hapax.clone(), Access::Everybody, ServerSettings::default(), systems);
     Client { app: server.router(), hapax, headers: vec![("host", "localhost".to_owned())] }
 }
 
@@ -123,7 +123,7 @@ async fn the_key_is_the_clients_own() {
 
 /// Proves X-13: a problem names the mistake, its place and the next step.
 #[tokio::test]
-async fn bad_requests_are_told_what_is_wrong() {
+async fn the_problem_of_a_bad_request_names_the_mistake() {
     let client = kept().await;
     let (status, unknown) =
         client.post("/api/v1/extract", json!({ "text": "x", "ontologyId": "nope" })).await;
@@ -277,7 +277,7 @@ async fn progress_is_streamed() {
 /// Namespaces do not see each other's ontologies or results.
 #[tokio::test]
 async fn namespaces_are_apart() {
-    let server = Client::guarded(Terms::default());
+    let server = Client::guarded(ServerSettings::default());
     let ours = server.showing(Role::Operator, Some("ours")).await;
     let theirs = server.showing(Role::Operator, Some("theirs")).await;
     assert_eq!(ours.post("/api/v1/ontologies", rivers()).await.0, 200);
@@ -302,7 +302,7 @@ fn refusal(status: u16, headers: Vec<(&'static str, String)>, says: &str) -> Pla
 /// Proves: the problem of a failed endpoint has its message, the key, and the delay
 /// where a retry may help.
 #[tokio::test]
-async fn an_endpoint_that_fails_is_told_with_the_key_and_the_time_to_ask_again() {
+async fn the_problem_of_a_failed_endpoint_has_the_key_and_the_time_to_ask_again() {
     let busy = || refusal(429, vec![("retry-after", "120".to_owned())], "slow down");
     let standin = StandIn::playing([busy(), refusal(401, vec![], "who are you"), busy()]).await;
     let settings = hapax_extract::openai::Settings::new(standin.base(), "m-1");

@@ -112,7 +112,7 @@ fn served(mail: &Mail, access: Access, workflow: Settings) -> Client {
     let workflow = Settings { budget, ..workflow };
     let items = Items::new(hapax.clone(), vec![Arc::new(mail.clone())], vec![workflow]);
     let systems = Systems { items: Some(items.expect("set up")), ..Systems::default() };
-    let server = Server::with(hapax.clone(), access, Terms::default(), systems);
+    let server = Server::with(hapax.clone(), access, ServerSettings::default(), systems);
     let headers = vec![("host", "localhost".to_owned())];
     Client { app: server.router(), hapax, headers }
 }
@@ -411,7 +411,7 @@ async fn items_are_listed_by_state() {
 #[tokio::test]
 async fn namespaces_have_workflows_of_their_own() {
     let mail = Mail::default();
-    let server = served(&mail, Access::Tokens(Tokens::default()), Settings::new("letters"));
+    let server = served(&mail, Access::Tokens(TokenCache::default()), Settings::new("letters"));
     let ours = server.showing(Role::Steward, Some("ours")).await;
     let theirs = server.showing(Role::Steward, Some("theirs")).await;
     publish(&ours, TWO).await;

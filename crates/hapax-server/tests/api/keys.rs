@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use hapax::Hapax;
 use hapax::outbox::OutboxConfig;
 use hapax_server::access::Access;
-use hapax_server::server::Terms;
+use hapax_server::server::ServerSettings;
 use http::Method;
 use serde_json::json;
 
@@ -47,7 +47,7 @@ async fn a_mutating_call_is_repeated_under_its_key() {
 
     // A request that was refused for a reason that can be removed is carried out at the next try.
     let (_, granted) = client.post("/v1/effects/b/claim", json!({})).await;
-    let event = json!({ "event_name": "told", "dataset_id": "d", "payload": {} });
+    let event = json!({ "event_name": "counted", "dataset_id": "d", "payload": {} });
     let settle = json!({ "attempt": granted["attempt"], "report": "succeeded", "events": [event] });
     let keyed = client.clone().with("idempotency-key", "second");
     assert_eq!(keyed.post("/v1/effects/b/settle", settle.clone()).await.0, 422);
@@ -61,8 +61,8 @@ async fn a_mutating_call_is_repeated_under_its_key() {
 #[tokio::test]
 async fn a_key_is_remembered_for_as_long_as_is_said() {
     let serving = |key_lifetime| {
-        let terms = Terms { key_lifetime, ..Terms::default() };
-        Client::of(Hapax::builder().in_memory(), Access::Everybody, terms)
+        let settings = ServerSettings { key_lifetime, ..ServerSettings::default() };
+        Client::of(Hapax::builder().in_memory(), Access::Everybody, settings)
     };
     let settled = async |client: &Client| {
         let (_, granted) = client.post("/v1/effects/a/claim", json!({})).await;

@@ -14,8 +14,8 @@ use client::Client;
 use axum::body::Body;
 use hapax::outbox::OutboxConfig;
 use hapax::{Hapax, Namespace, Role};
-use hapax_server::access::{Access, Allowance, Tokens};
-use hapax_server::server::{Server, Terms};
+use hapax_server::access::{Access, Allowance, TokenCache};
+use hapax_server::server::{Server, ServerSettings};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -93,13 +93,13 @@ async fn a_grant_without_a_lease_outlives_its_server() {
     let path = directory.path().join("hapax.db");
     let claim = json!({ "safety": "transactional" });
     let first = Hapax::open(&path).await.expect("a ledger");
-    let client = Client::of(first.clone(), Access::Everybody, Terms::default());
+    let client = Client::of(first.clone(), Access::Everybody, ServerSettings::default());
     let (_, granted) = client.post("/v1/effects/a/claim", claim.clone()).await;
     assert_eq!(granted["verdict"], "granted");
     first.close().await.expect("closed");
     drop((first, client));
     let second = Hapax::open(&path).await.expect("a ledger");
-    let client = Client::of(second, Access::Everybody, Terms::default());
+    let client = Client::of(second, Access::Everybody, ServerSettings::default());
     client.hapax.remote().keep_anchors().await.expect("kept");
     assert_eq!(client.post("/v1/effects/a/claim", claim).await.1["code"], "HX0201");
     let settle = json!({ "attempt": granted["attempt"], "report": "succeeded" });
@@ -200,7 +200,7 @@ async fn an_unknown_outcome_is_found_out() {
 
 /// Proves O-1 over HTTP: events are recorded together with the outcome, or neither is.
 #[tokio::test]
-async fn events_are_told_with_the_settle() {
+async fn events_are_recorded_with_the_settle() {
     let client = Client::dev();
     let outbox = OutboxConfig::new().sink("printer", hapax_sinks_stub::Nowhere).expect("a name");
     let outbox = outbox.route("artifact_*", "*", &["printer"]).expect("a name");
@@ -291,7 +291,7 @@ fn operations() -> Vec<(Method, String, Role)> {
 /// Proves S-6: every route refuses a caller without a token, and a caller whose role is too low.
 #[tokio::test]
 async fn every_route_denies_by_default() {
-    let client = Client::guarded(Terms::default());
+    let client = Client::guarded(ServerSettings::default());
     let roles = [None, Some(Role::Viewer), Some(Role::Operator), Some(Role::Steward)];
     let operations = operations();
     assert!(operations.len() > 60, "{}", operations.len());
@@ -338,7 +338,7 @@ async fn every_route_denies_by_default() {
 /// Proves S-6: a token is good only in its namespace, and only until it is revoked.
 #[tokio::test]
 async fn a_token_is_good_in_its_namespace() {
-    let client = Client::guarded(Terms::default());
+    let client = Client::guarded(ServerSettings::default());
     let billing = client.showing(Role::Operator, Some("billing")).await;
     assert_eq!(billing.post("/v1/effects/a/claim", json!({})).await.0, 200);
     let (status, _) = billing.clone().with("hapax-namespace", "default").get("/v1/effects").await;
@@ -453,7 +453,7 @@ async fn an_unreadable_request_is_refused() {
 #[tokio::test]
 async fn a_namespace_has_an_allowance() {
     let allowance = Allowance { rate: 1, burst: 3, at_once: 1 };
-    let client = Client::guarded(Terms { allowance, ..Terms::default() });
+    let client = Client::guarded(ServerSettings { allowance, ..ServerSettings::default() });
     let one = client.showing(Role::Operator, Some("one")).await;
     let mut statuses = Vec::new();
     for _ in 0..4 {
@@ -496,7 +496,7 @@ async fn the_journal_is_followed_and_proved() {
     let directory = tempfile::tempdir().expect("a directory");
     let hapax = Hapax::builder().background(false).open(directory.path().join("hapax.db"));
     let hapax = hapax.await.expect("a ledger");
-    let client = Client::of(hapax, Access::Everybody, Terms::default());
+    let client = Client::of(hapax, Access::Everybody, ServerSettings::default());
     assert_eq!(client.get("/v1/journal/checkpoint").await.0, 404);
     let stream = client.send(&Method::GET, "/v1/journal/stream", None).await;
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
@@ -535,8 +535,11 @@ async fn the_journal_is_followed_and_proved() {
     assert_eq!((&found["intact"], &found["sealed"]), (&json!(true), &json!(2)));
 
     // A caller that is good in one namespace sees nothing of another.
-    let guarded =
-        Client::of(client.hapax.clone(), Access::Tokens(Tokens::default()), Terms::default());
+    let guarded = Client::of(
+        client.hapax.clone(),
+        Access::Tokens(TokenCache::default()),
+        ServerSettings::default(),
+    );
     let default = guarded.showing(Role::Viewer, Some("default")).await;
     let (_, listed) = default.get("/v1/journal").await;
     assert_eq!(listed["entries"].as_array().map(Vec::len), Some(1));
@@ -548,7 +551,7 @@ async fn the_journal_is_followed_and_proved() {
 #[tokio::test]
 async fn a_server_that_stops_is_not_ready() {
     let hapax = Hapax::builder().in_memory();
-    let server = Server::new(hapax.clone(), Access::Everybody, Terms::default());
+    let server = Server::new(hapax.clone(), Access::Everybody, ServerSettings::default());
     let client = Client { app: server.router(), hapax, headers: Vec::new() };
     assert_eq!(client.text("/readyz").await, "ready\n");
     server.stop();

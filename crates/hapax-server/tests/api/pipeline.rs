@@ -4,7 +4,7 @@ use hapax::Hapax;
 use hapax::outbox::OutboxConfig;
 use serde_json::{Value, json};
 
-use super::{Access, Client, Terms, attempt, hapax_sinks_stub};
+use super::{Access, Client, ServerSettings, attempt, hapax_sinks_stub};
 
 fn operation(dataset: &str, version: &str) -> Value {
     json!({
@@ -189,7 +189,7 @@ async fn exact_places_are_in_no_answer() {
     const PLANTED: [&str; 4] = ["38.512347", "97.321234", "37.912345", "98.454321"];
     let directory = tempfile::tempdir().expect("a directory");
     let hapax = Hapax::open(directory.path().join("hapax.db")).await.expect("a ledger");
-    let client = Client::of(hapax, Access::Everybody, Terms::default());
+    let client = Client::of(hapax, Access::Everybody, ServerSettings::default());
     let outbox = OutboxConfig::new().sink("shelf", hapax_sinks_stub::Nowhere).expect("a name");
     let outbox = outbox.route("*", "*", &["shelf"]).expect("a name");
     client.hapax.outbox().configure(&outbox).await.expect("declared");

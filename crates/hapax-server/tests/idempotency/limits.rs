@@ -52,7 +52,7 @@ async fn slow_clients_are_given_up_and_others_served() {
     let hapax = Hapax::builder().in_memory();
     let settings = Settings::default().longest_request(short);
     let app = app.layer(IdempotencyLayer::new(hapax.clone(), settings));
-    let limits = Limits { head: short, ..Limits::default() };
+    let limits = ConnectionLimits { head: short, ..ConnectionLimits::default() };
     let url = listen(limits, app).await;
     let address = url.trim_start_matches("http://").to_owned();
     let drip = |nth: usize| {
@@ -100,7 +100,7 @@ async fn what_is_passed_on_is_limited_and_awaited() {
     let (service, app) = app();
     let hapax = Hapax::builder().in_memory();
     let layer = IdempotencyLayer::new(hapax.clone(), Settings::default().at_once(2));
-    let url = listen(Limits::default(), app.layer(layer.clone())).await;
+    let url = listen(ConnectionLimits::default(), app.layer(layer.clone())).await;
     let world = Arc::new(World { name: "layer", url, service, hapax });
     for key in ["k1", "k2"] {
         let leaving = tokio::spawn({

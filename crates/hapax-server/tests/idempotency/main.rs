@@ -18,7 +18,7 @@ use hapax::{Hapax, Safety, Settling, StateName};
 use hapax_server::idempotency::{
     IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Settlement, Tenant,
 };
-use hapax_server::listener::{Limits, ListeningSocket, serve};
+use hapax_server::listener::{ConnectionLimits, ListeningSocket, serve};
 use hapax_server::proxy::Upstream;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -125,7 +125,7 @@ struct World {
     hapax: Hapax,
 }
 
-async fn listen<S>(limits: Limits, service: S) -> String
+async fn listen<S>(limits: ConnectionLimits, service: S) -> String
 where
     S: tower_service::Service<
             Request<Body>,
@@ -152,7 +152,7 @@ impl World {
     async fn layer_on(hapax: Hapax, settings: Settings) -> Self {
         let (service, app) = app();
         let layer = IdempotencyLayer::new(hapax.clone(), settings);
-        let url = listen(Limits::default(), app.layer(layer)).await;
+        let url = listen(ConnectionLimits::default(), app.layer(layer)).await;
         Self { name: "layer", url, service, hapax }
     }
 
@@ -162,10 +162,11 @@ impl World {
 
     async fn proxy_on(hapax: Hapax, settings: Settings) -> Self {
         let (service, app) = app();
-        let upstream = Upstream::new(&listen(Limits::default(), app).await, Duration::from_secs(2))
-            .expect("a URL");
+        let upstream =
+            Upstream::new(&listen(ConnectionLimits::default(), app).await, Duration::from_secs(2))
+                .expect("a URL");
         let layer = IdempotencyLayer::new(hapax.clone(), settings);
-        let url = listen(Limits::default(), layer.layer(upstream)).await;
+        let url = listen(ConnectionLimits::default(), layer.layer(upstream)).await;
         Self { name: "proxy", url, service, hapax }
     }
 
@@ -445,13 +446,13 @@ async fn an_upstream_that_cannot_be_reached_did_nothing() {
     let address = format!("127.0.0.1:{port}");
     let upstream = Upstream::new(&format!("http://{address}"), LONG).expect("a URL");
     let layer = IdempotencyLayer::new(hapax.clone(), Settings::default());
-    let url = listen(Limits::default(), layer.layer(upstream)).await;
+    let url = listen(ConnectionLimits::default(), layer.layer(upstream)).await;
     let (service, app) = app();
     let world = World { name: "proxy", url, service, hapax };
     let down = world.charge("k", "a").await;
     assert_eq!((down.status(), down.problem()), (502, "HX0305".into()));
     let listener = TcpListener::bind(&address).await.expect("the port");
-    let socket = ListeningSocket { listener, tls: None, limits: Limits::default() };
+    let socket = ListeningSocket { listener, tls: None, limits: ConnectionLimits::default() };
     tokio::spawn(serve(socket, app, std::future::pending()));
     assert_eq!(world.charge("k", "a").await.status(), 200);
 }
@@ -470,8 +471,9 @@ async fn a_probe_finds_out_what_became_of_a_request() {
             }
         }),
     );
-    let upstream = Upstream::new(&listen(Limits::default(), app).await, Duration::from_millis(300))
-        .expect("a URL");
+    let upstream =
+        Upstream::new(&listen(ConnectionLimits::default(), app).await, Duration::from_millis(300))
+            .expect("a URL");
     let prober = upstream.clone();
     let layer = IdempotencyLayer::new(hapax.clone(), Settings::default())
         .safety(Safety::Reconcilable(Settling::TargetRefusesLate))
@@ -479,7 +481,7 @@ async fn a_probe_finds_out_what_became_of_a_request() {
             let prober = prober.clone();
             async move { prober.probe("/by-key/{key}", &request, &Settings::default()).await }
         });
-    let url = listen(Limits::default(), layer.layer(upstream)).await;
+    let url = listen(ConnectionLimits::default(), layer.layer(upstream)).await;
     let world = World { name: "proxy", url, service, hapax };
     let ask =
         async |key: &str| world.post("/charges?never", &[("idempotency-key", key)], "a").await;

@@ -59,7 +59,7 @@ async fn emit(hapax: &Hapax, dataset: &str, number: u64) {
         let payload = Payload::parse(format!("{{\"n\":{number}}}").as_bytes())?;
         let trace = Trace::parse(TRACE);
         claim.emit(Event { trace, ..Event::new("counted", dataset, payload) })?;
-        Ok::<_, Failure>("told")
+        Ok::<_, Failure>("emitted")
     });
     run.await.expect("done");
 }
@@ -136,19 +136,19 @@ pub(crate) async fn under_fire(broker: &mut impl Fire, sink: impl Sink) -> BTree
         }
     }
     enough.store(true, Ordering::Relaxed);
-    let mut told = BTreeMap::new();
+    let mut emitted = BTreeMap::new();
     for writer in writers {
         let (dataset, number) = writer.await.expect("a writer");
-        told.insert(dataset, number);
+        emitted.insert(dataset, number);
     }
     tokio::time::timeout(LONG, dispatcher.idle()).await.expect("it comes to rest");
     assert_eq!(dispatcher.status().failed, 0);
     dispatcher.stop().await.expect("it stops");
-    told
+    emitted
 }
 
 /// Checks that nothing is lost and each dataset is in order; returns the number of repeated events.
-pub(crate) fn check(told: &BTreeMap<String, u64>, arrived: &[Arrived]) -> usize {
+pub(crate) fn check(emitted: &BTreeMap<String, u64>, arrived: &[Arrived]) -> usize {
     let mut seen = BTreeSet::new();
     let mut next: BTreeMap<&str, u64> = BTreeMap::new();
     let mut again = 0;
@@ -161,7 +161,7 @@ pub(crate) fn check(told: &BTreeMap<String, u64>, arrived: &[Arrived]) -> usize 
         assert_eq!(event.number, *next, "{} is out of order", event.dataset);
         *next += 1;
     }
-    for (dataset, number) in told {
+    for (dataset, number) in emitted {
         assert_eq!(next.get(dataset.as_str()), Some(number), "of {dataset} some are lost");
     }
     assert!(seen.len() as u64 > STRIKES * BETWEEN);
@@ -173,7 +173,7 @@ pub(crate) async fn first_error(sink: impl Sink) -> String {
     let hapax = Hapax::builder().in_memory();
     let dispatcher = hapax.outbox().dispatch(outbox(sink)).await.expect("a dispatcher");
     emit(&hapax, "flow", 0).await;
-    let look = async {
+    let wait = async {
         loop {
             let filter = RecordFilter { limit: 1, ..RecordFilter::default() };
             let found = hapax.outbox().records(filter).await.expect("a read");
@@ -183,7 +183,7 @@ pub(crate) async fn first_error(sink: impl Sink) -> String {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let error = tokio::time::timeout(LONG, look).await.expect("it is refused");
+    let error = tokio::time::timeout(LONG, wait).await.expect("it is refused");
     assert_eq!(dispatcher.status().delivered, 0);
     error
 }

@@ -44,7 +44,7 @@ async fn kafka_goes_down_and_comes_back_under_load() {
     let place = PathTemplate::parse("events").expect("a place");
     let sink = Kafka::new(&brokers, place, settings).expect("settings");
 
-    let told = under_fire(&mut cluster, sink).await;
+    let emitted = under_fire(&mut cluster, sink).await;
 
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", &brokers)
@@ -74,7 +74,7 @@ async fn kafka_goes_down_and_comes_back_under_load() {
             Err(error) => panic!("{error}"),
         }
     }
-    check(&told, &arrived);
+    check(&emitted, &arrived);
 }
 
 /// Settings that librdkafka does not know are refused at once.

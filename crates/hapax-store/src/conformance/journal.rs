@@ -45,7 +45,7 @@ cases! {
         settle("said again").expect("the same answer");
         let notes: Vec<_> = b.entries(1).into_iter().map(|entry| entry.note).collect();
         assert_eq!(notes, [Some("what is asked for".into()), Some("what came of it".into())]);
-        b.granted(2, Ask { about: Some("told only if it succeeds".into()), ..ask(2) });
+        b.granted(2, Ask { about: Some("kept only if it succeeds".into()), ..ask(2) });
         let report = Report::Failed("no".into());
         b.settle_with(2, attempt(2), report, attachments("done")).expect("a settle");
         assert_eq!(b.entries(2)[1].note.as_deref(), Some("no"));

@@ -83,7 +83,7 @@ fn put_part(txn: &mut dyn Txn, name: &Name, ask: &Ask) -> Result<(), StoreError>
 
 /// The verdict on a claim, if it writes nothing. `None` if the claim must be judged in a
 /// transaction.
-pub fn look(view: &mut dyn View, name: &Name, ask: &Ask) -> Result<Option<Verdict>, StoreError> {
+pub fn peek(view: &mut dyn View, name: &Name, ask: &Ask) -> Result<Option<Verdict>, StoreError> {
     check_lease(view, ask)?;
     check(ask)?;
     if let Some(outdated) = outdated(view, name, ask)? {

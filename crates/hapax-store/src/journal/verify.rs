@@ -77,7 +77,7 @@ impl std::fmt::Display for Damage {
 const MOST_DAMAGE: usize = 100;
 
 /// Compares every sealed entry with the tree, and the tree with every signed head.
-/// `progress` is told how many of how many entries have been read.
+/// Calls `progress` with the number of entries read so far, and the number of all.
 pub fn verify(
     view: &mut dyn View,
     verifier: &Verifier,

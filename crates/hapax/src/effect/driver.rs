@@ -33,7 +33,7 @@ use crate::rollback;
 use crate::settle::settle;
 
 /// How long a waiter leaves a silent holder alone before it claims again, to take over if it may.
-const TAKEOVER_LOOK: Duration = Duration::from_millis(500);
+const TAKEOVER_POLL: Duration = Duration::from_millis(500);
 
 /// A claim that is sent, perhaps more than once.
 struct ClaimAttempt {
@@ -141,7 +141,7 @@ impl EffectBuilder {
             }
             Verdict::InFlight { attempt } => {
                 let left = wait.left().ok_or(Error::InFlight { attempt })?;
-                inner.waiting.moved(&self.name, attempt, left.min(TAKEOVER_LOOK)).await;
+                inner.waiting.moved(&self.name, attempt, left.min(TAKEOVER_POLL)).await;
                 match self.shares_failures {
                     true => self.failed_as(attempt).await.map(|()| None),
                     false => Ok(None),

@@ -22,9 +22,9 @@ use super::sink::{DynSink, Sink, SinkSettings};
 ///
 /// impl Sink for Printer {
 ///     async fn send(&self, deliveries: &[Delivery], acks: &Acks) {
-///         for (nth, delivery) in deliveries.iter().enumerate() {
+///         for (position, delivery) in deliveries.iter().enumerate() {
 ///             println!("{} {}", delivery.record.id, delivery.record.event.payload.as_str());
-///             acks.delivered(nth);
+///             acks.delivered(position);
 ///         }
 ///     }
 /// }

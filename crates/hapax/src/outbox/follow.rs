@@ -17,8 +17,8 @@ use super::Outbox;
 use crate::engine::Inner;
 use crate::error::Error;
 
-/// How often to look for new records.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often to poll for new records.
+const POLL: Duration = Duration::from_millis(100);
 /// How many records are read at once, and how many a follower may be behind.
 const BATCH: usize = 1_000;
 const BEHIND: usize = 4_096;
@@ -86,14 +86,14 @@ impl Outbox<'_> {
     /// # }
     /// ```
     pub async fn follow(self, event: &str, dataset: &str) -> Result<Following, Error> {
-        let mut wire = self.hapax.inner.wire.lock().await;
-        let records = match &*wire {
+        let mut follow_bus = self.hapax.inner.follow_bus.lock().await;
+        let records = match &*follow_bus {
             Some(sender) => sender.subscribe(),
             None => {
                 let cursor = read(&*self.hapax.inner.store, |view| view.follow_cursor()).await?;
                 let (sender, receiver) = broadcast::channel(BEHIND);
-                tokio::spawn(look(Arc::downgrade(&self.hapax.inner), sender.clone(), cursor));
-                *wire = Some(sender);
+                tokio::spawn(poll(Arc::downgrade(&self.hapax.inner), sender.clone(), cursor));
+                *follow_bus = Some(sender);
                 receiver
             }
         };
@@ -103,18 +103,18 @@ impl Outbox<'_> {
 }
 
 /// Reads new records for as long as there is a follower.
-async fn look(
+async fn poll(
     inner: Weak<Inner>,
     sender: broadcast::Sender<Arc<Record>>,
     mut cursor: FollowCursor,
 ) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL).await;
         let Some(inner) = inner.upgrade().filter(|inner| !inner.is_closed()) else { return };
         {
-            let mut wire = inner.wire.lock().await;
+            let mut follow_bus = inner.follow_bus.lock().await;
             if sender.receiver_count() == 0 {
-                *wire = None;
+                *follow_bus = None;
                 return;
             }
         }
@@ -122,17 +122,17 @@ async fn look(
             let from = cursor.clone();
             match read(&*inner.store, move |view| view.records_after(from, BATCH)).await {
                 Ok((records, now)) => {
-                    let all = records.len() < BATCH;
+                    let is_last = records.len() < BATCH;
                     cursor = now;
                     for record in records {
                         let _ = sender.send(Arc::new(record));
                     }
-                    if all {
+                    if is_last {
                         break;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(name: "following_waits", %error, "what is new cannot be read; followers wait");
+                    tracing::warn!(name: "following_waits", %error, "reading new records for followers failed; retrying");
                     break;
                 }
             }

@@ -63,7 +63,7 @@ pub struct Acks {
 pub(crate) struct Ack {
     pub(crate) batch: u64,
     /// The delivery's position in the batch.
-    pub(crate) nth: usize,
+    pub(crate) position: usize,
     pub(crate) sent: Sent,
 }
 
@@ -73,22 +73,25 @@ impl Acks {
     }
 
     /// The sink has the delivery at this position, and will not lose it.
-    pub fn delivered(&self, nth: usize) {
-        self.report(nth, Sent::Delivered { duplicate: false });
+    pub fn delivered(&self, position: usize) {
+        self.report(position, Sent::Delivered { duplicate: false });
     }
 
     /// The sink says that it had the delivery before.
-    pub fn duplicate(&self, nth: usize) {
-        self.report(nth, Sent::Delivered { duplicate: true });
+    pub fn duplicate(&self, position: usize) {
+        self.report(position, Sent::Delivered { duplicate: true });
     }
 
     /// The delivery failed, or its result is unknown. The reason must not quote the record.
-    pub fn refused(&self, nth: usize, reason: impl Into<String>, retryability: Retryability) {
-        self.report(nth, Sent::Refused(DeliveryRefusal { reason: reason.into(), retryability }));
+    pub fn refused(&self, position: usize, reason: impl Into<String>, retryability: Retryability) {
+        self.report(
+            position,
+            Sent::Refused(DeliveryRefusal { reason: reason.into(), retryability }),
+        );
     }
 
-    fn report(&self, nth: usize, sent: Sent) {
-        let _ = self.results.send(Ack { batch: self.batch, nth, sent });
+    fn report(&self, position: usize, sent: Sent) {
+        let _ = self.results.send(Ack { batch: self.batch, position, sent });
     }
 }
 

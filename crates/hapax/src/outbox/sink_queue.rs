@@ -96,14 +96,14 @@ impl SinkQueue {
     }
 
     /// Fetches from the beginning, because an operator changed something or this process gained
-    /// buckets. `parked` are the keys that this look found parked. Returns whether a key stays parked
-    /// that the look did not find: only a later look can say whether it was redriven.
-    pub(super) fn look_anew(&mut self, parked: &[OrderingKeyHash], look: u64) -> bool {
+    /// buckets. `parked` are the keys that this share request found parked. Returns whether a key stays
+    /// parked that the request did not find: only a later one can say whether it was redriven.
+    pub(super) fn start_over(&mut self, parked: &[OrderingKeyHash], request: u64) -> bool {
         let found: HashSet<OrderingKeyHash> = parked.iter().copied().collect();
         let mut is_open = false;
         self.keys.retain(|hash, key| {
-            let KeyState::Parked { look: seen, .. } = key.state else { return true };
-            let stays = seen.is_none_or(|last| last >= look);
+            let KeyState::Parked { missed_by, .. } = key.state else { return true };
+            let stays = missed_by.is_none_or(|last| last >= request);
             is_open |= stays && !found.contains(hash);
             stays
         });
@@ -111,7 +111,7 @@ impl SinkQueue {
             let key = self.keys.get(&hash);
             if !key.is_some_and(|key| key.is_parked() || key.in_flight() > 0) {
                 self.park(hash, 0);
-                self.parked_durably(hash, 0, 0);
+                self.mark_parked_durable(hash, 0, 0);
             }
         }
         self.fetch_anew();

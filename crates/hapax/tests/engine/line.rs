@@ -16,7 +16,7 @@ const LEASE: Duration = Duration::from_secs(2);
 /// The store as one node reaches it.
 struct Line {
     store: Arc<MemoryStore>,
-    trouble: Mutex<Trouble>,
+    fault: Mutex<SettleFault>,
     /// The lease that the newest claim depends on.
     lease: Mutex<Option<LeaseId>>,
     /// Renewals that are held back, once this is set.
@@ -24,7 +24,7 @@ struct Line {
 }
 
 /// The fault that settles meet.
-enum Trouble {
+enum SettleFault {
     None,
     /// This many more are lost on their way.
     Lost(u32),
@@ -33,10 +33,10 @@ enum Trouble {
 }
 
 impl Line {
-    fn new(trouble: Trouble) -> (Arc<Self>, Hapax) {
+    fn new(fault: SettleFault) -> (Arc<Self>, Hapax) {
         let store = Arc::new(MemoryStore::with_system_clock());
-        let (trouble, lease, renewals) = (Mutex::new(trouble), Mutex::default(), Mutex::default());
-        let line = Arc::new(Self { store, trouble, lease, renewals });
+        let (fault, lease, renewals) = (Mutex::new(fault), Mutex::default(), Mutex::default());
+        let line = Arc::new(Self { store, fault, lease, renewals });
         let hapax = Hapax::builder().lease(LEASE).on(line.clone());
         (line, hapax)
     }
@@ -59,16 +59,16 @@ impl Store for Line {
                 held.push(job);
                 continue;
             }
-            let mut trouble = self.trouble.lock().expect("no panic");
-            match &mut *trouble {
-                Trouble::Lost(left) if *left > 0 && matches!(job, Job::Settle(_)) => {
+            let mut fault = self.fault.lock().expect("no panic");
+            match &mut *fault {
+                SettleFault::Lost(left) if *left > 0 && matches!(job, Job::Settle(_)) => {
                     *left -= 1;
                     job.fail(StoreError::Unavailable("the line is bad".into()));
                     job.reply();
                 }
-                Trouble::Late(arrived, go) if matches!(job, Job::Settle(_)) => {
+                SettleFault::Late(arrived, go) if matches!(job, Job::Settle(_)) => {
                     let (arrived, go) = (arrived.clone(), go.clone());
-                    *trouble = Trouble::None;
+                    *fault = SettleFault::None;
                     self.store.carry_out(&mut job);
                     tokio::spawn(async move {
                         arrived.notify_one();
@@ -89,7 +89,7 @@ impl Store for Line {
 /// Proves K-6: a caller that goes away while the connection is bad does not leave its work running for ever.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_is_reported_until_the_store_answers() {
-    let (_line, hapax) = Line::new(Trouble::Lost(5));
+    let (_line, hapax) = Line::new(SettleFault::Lost(5));
     let started = Arc::new(Notify::new());
     let (effect, starts) = (hapax.effect(key(1)), started.clone());
     let task = tokio::spawn(effect.run(|_| async move {
@@ -104,11 +104,11 @@ async fn a_dropped_call_is_reported_until_the_store_answers() {
 /// Proves K-5: an outcome that cannot be recorded for long is recorded later, although its caller got an error.
 #[tokio::test(start_paused = true)]
 async fn an_outcome_is_recorded_after_its_caller_gave_up() {
-    let (line, hapax) = Line::new(Trouble::Lost(u32::MAX));
+    let (line, hapax) = Line::new(SettleFault::Lost(u32::MAX));
     let answer = hapax.effect(key(1)).run(|_| async { ok("done") }).await;
     assert!(matches!(answer, Err(Error::Store(_))), "{answer:?}");
     assert_eq!(state(&hapax, 1).await, Some(StateName::Running));
-    *line.trouble.lock().unwrap() = Trouble::None;
+    *line.fault.lock().unwrap() = SettleFault::None;
     becomes(&hapax, 1, StateName::Succeeded).await;
     let again = hapax.effect(key(1)).run(|_| async { ok("twice") }).await.unwrap();
     assert_eq!((again.how, again.body()), (How::Replayed, Some(&b"done"[..])));
@@ -124,7 +124,7 @@ async fn reset(hapax: &Hapax, n: u8) {
 #[tokio::test(start_paused = true)]
 async fn no_caller_joins_a_flight_that_began_before_a_reset() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
+    let (line, hapax) = Line::new(SettleFault::Late(arrived.clone(), go.clone()));
     let before = tokio::spawn(hapax.effect(key(1)).run(|_| async { ok("before") }));
     arrived.notified().await;
     reset(&line.other_node(), 1).await;
@@ -142,7 +142,7 @@ async fn no_caller_joins_a_flight_that_began_before_a_reset() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_from_before_the_lease_is_not_remembered() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
+    let (line, hapax) = Line::new(SettleFault::Late(arrived.clone(), go.clone()));
     let (started, finish) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let before = tokio::spawn({
         let (started, finish) = (started.clone(), finish.clone());
@@ -173,11 +173,11 @@ async fn an_answer_from_before_the_lease_is_not_remembered() {
 #[tokio::test]
 async fn no_caller_joins_a_flight_while_the_lease_is_in_doubt() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (line, _) = Line::new(Trouble::None);
+    let (line, _) = Line::new(SettleFault::None);
     let brief = || Hapax::builder().lease(Duration::from_millis(150));
     let hapax = brief().on(line.clone());
     hapax.effect(key(3)).run(|_| async { ok("on a lease") }).await.unwrap();
-    *line.trouble.lock().unwrap() = Trouble::Late(arrived.clone(), go.clone());
+    *line.fault.lock().unwrap() = SettleFault::Late(arrived.clone(), go.clone());
     let before = tokio::spawn(hapax.effect(key(1)).run(|_| async { ok("before") }));
     arrived.notified().await;
     *line.renewals.lock().unwrap() = Some(Vec::new());
@@ -192,8 +192,8 @@ async fn no_caller_joins_a_flight_while_the_lease_is_in_doubt() {
     assert_eq!(before.await.unwrap().unwrap().body(), Some(&b"before"[..]));
 }
 
-/// Proves K-5: a caller whose effect may have happened is not told that it did not, whatever was decided before its
-/// own report was answered.
+/// Proves K-5: a caller gets no "did not happen" for an effect that may have happened, even if an operator decided
+/// before the caller's own report was answered.
 #[tokio::test(start_paused = true)]
 async fn a_decision_before_the_answer_is_what_the_caller_gets() {
     use hapax::Resolution;
@@ -204,7 +204,7 @@ async fn a_decision_before_the_answer_is_what_the_caller_gets() {
     ];
     for (resolution, expected) in decisions {
         let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
+        let (line, hapax) = Line::new(SettleFault::Late(arrived.clone(), go.clone()));
         let ambiguous = |_| async { Err::<&str, _>(Failure::ambiguous("the reply was lost")) };
         let caller = tokio::spawn(hapax.effect(key(1)).run(ambiguous));
         arrived.notified().await;
@@ -223,7 +223,7 @@ async fn a_decision_before_the_answer_is_what_the_caller_gets() {
         assert_eq!(answer, expected);
     }
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (line, hapax) = Line::new(Trouble::Late(arrived.clone(), go.clone()));
+    let (line, hapax) = Line::new(SettleFault::Late(arrived.clone(), go.clone()));
     let ambiguous = |_| async { Err::<&str, _>(Failure::ambiguous("the reply was lost")) };
     let caller = tokio::spawn(hapax.effect(key(1)).run(ambiguous));
     arrived.notified().await;
@@ -238,7 +238,7 @@ async fn a_decision_before_the_answer_is_what_the_caller_gets() {
 #[tokio::test]
 async fn a_holder_that_is_cut_off_stops_by_its_own_clock() {
     use hapax::{Safety, Settling};
-    let (line, _) = Line::new(Trouble::None);
+    let (line, _) = Line::new(SettleFault::None);
     // Long enough that an eighth of it outlasts a busy machine.
     let term = Duration::from_secs(4);
     let hapax = Hapax::builder().lease(term).on(line.clone());

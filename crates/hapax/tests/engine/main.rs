@@ -56,10 +56,10 @@ async fn state(hapax: &Hapax, n: u8) -> Option<StateName> {
 
 /// Waits for a state, because a dropped future reports in the background.
 async fn becomes(hapax: &Hapax, n: u8, wanted: StateName) {
-    let look = async {
+    let wait = async {
         while state(hapax, n).await != Some(wanted) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(LONG, look).await.unwrap_or_else(|_| panic!("never became {wanted}"));
+    tokio::time::timeout(LONG, wait).await.unwrap_or_else(|_| panic!("never became {wanted}"));
 }

@@ -50,7 +50,7 @@ impl Shelf {
     }
 
     async fn has(&self, count: usize) {
-        let look = async {
+        let wait = async {
             loop {
                 let came = self.0.came.notified();
                 if self.arrived().len() >= count {
@@ -60,7 +60,7 @@ impl Shelf {
             }
         };
         // The breaker of a sink that was down stays open for up to half a minute.
-        tokio::time::timeout(LONG * 10, look).await.expect("they come");
+        tokio::time::timeout(LONG * 10, wait).await.expect("they come");
     }
 }
 
@@ -124,7 +124,7 @@ async fn emit(hapax: &Hapax, n: u8, datasets: &[&str]) {
         for event in events {
             claim.emit(event)?;
         }
-        ok("told")
+        ok("emitted")
     });
     run.await.expect("done");
 }
@@ -289,12 +289,12 @@ async fn dispatchers_share_the_work() {
     let shelves = [Shelf::default(), Shelf::default()];
     let first = dispatcher(&one, &shelves[0], Policy::default()).await;
     let second = dispatcher(&two, &shelves[1], Policy::default()).await;
-    let look = async {
+    let wait = async {
         while first.status().buckets != 512 || second.status().buckets != 512 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LONG, look).await.expect("each has its half");
+    tokio::time::timeout(LONG, wait).await.expect("each has its half");
     let datasets: Vec<String> = (0..16).map(|n| format!("dataset {n}")).collect();
     let names: Vec<&str> = datasets.iter().map(String::as_str).collect();
     for n in 0..20 {
@@ -327,12 +327,12 @@ async fn a_paused_sink_gets_nothing() {
     emit(&hapax, 0, &["flow"]).await;
     idle(&dispatcher).await;
     assert!(hapax.outbox().pause(&sink, true).await.unwrap());
-    let look = async {
+    let wait = async {
         while dispatcher.status().paused.is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(LONG, look).await.expect("the dispatcher hears of it");
+    tokio::time::timeout(LONG, wait).await.expect("the dispatcher hears of it");
     emit(&hapax, 1, &["flow"]).await;
     idle(&dispatcher).await;
     assert_eq!(shelf.of("flow"), [0]);
@@ -356,7 +356,7 @@ async fn a_sink_that_is_down_is_not_stormed() {
             let run = effect.run(|claim| async move {
                 claim
                     .emit(Event { order: Order::Key((n % 50).to_string()), ..event("flow", n) })?;
-                ok("told")
+                ok("emitted")
             });
             run.await.unwrap();
         }
@@ -446,7 +446,7 @@ impl tracing::Subscriber for Telemetry {
 
 /// Proves O-11 as far as log events go: each try is logged with its fields.
 #[tokio::test]
-async fn each_try_is_told_with_its_fields() {
+async fn each_try_is_logged_with_its_fields() {
     let telemetry = Telemetry::default();
     let _here = tracing::subscriber::set_default(telemetry.clone());
     let hapax = Hapax::builder().in_memory();

@@ -51,7 +51,7 @@ async fn a_grant_without_a_lease_lasts_until_its_deadline() {
 /// Proves K-18: a client whose answer was lost asks again, and gets the time that is left, not the whole again. A
 /// client that opens its lease again renews it.
 #[tokio::test]
-async fn a_client_that_asks_again_is_told_what_is_left() {
+async fn a_client_that_asks_again_gets_the_time_that_is_left() {
     let clock = Arc::new(ManualClock::default());
     let store = Arc::new(MemoryStore::new(clock.clone()));
     let hapax = Hapax::builder().background(false).on(store.clone());
@@ -60,7 +60,7 @@ async fn a_client_that_asks_again_is_told_what_is_left() {
     let Ok(Verdict::Granted(grant)) = claim(&hapax).await else { panic!("not granted") };
     assert_eq!(work_ms(&grant), Some(60_000));
     clock.advance(50_000);
-    let Ok(Verdict::Granted(again)) = claim(&other).await else { panic!("not told again") };
+    let Ok(Verdict::Granted(again)) = claim(&other).await else { panic!("not granted again") };
     assert_eq!((again.attempt, again.fence), (grant.attempt, grant.fence));
     assert_eq!(work_ms(&again), Some(15_552), "an eighth of what the ledger waits is in reserve");
 

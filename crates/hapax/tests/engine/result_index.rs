@@ -39,7 +39,7 @@ fn index_entry(version: &str) -> IndexEntry {
 
 /// Proves X-5: a caller that waits on another node gets the same failure, and a later caller may try.
 #[tokio::test(start_paused = true)]
-async fn waiters_elsewhere_are_told_the_same_error() {
+async fn waiters_on_another_node_get_the_same_error() {
     let (_store, here, there) = nodes();
     let (started, fail) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let leader = tokio::spawn({

@@ -49,12 +49,12 @@ impl Stalled {
     }
 
     async fn runs(&self) {
-        let look = async {
+        let wait = async {
             while !self.running.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(LONG, look).await.expect("the holder runs");
+        tokio::time::timeout(LONG, wait).await.expect("the holder runs");
     }
 
     fn wakes(self) -> Result<Done, Error> {

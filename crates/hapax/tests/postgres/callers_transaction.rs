@@ -174,7 +174,7 @@ async fn once_in_is_recorded_when_the_caller_commits() {
 /// Proves K-16 and K-17: a caller's transaction left open on a key delays no other caller and
 /// expires no lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_transaction_delays_nobody_else() {
+async fn an_open_transaction_delays_no_other_caller() {
     let server = Postgres::start();
     let (_, mut client) = with_table(&server).await;
     let lease = Duration::from_millis(900);

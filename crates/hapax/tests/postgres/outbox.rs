@@ -77,7 +77,7 @@ async fn events_of_callers_transactions_are_delivered() {
         let tx = client.transaction().await.expect("a transaction");
         let emit = async |_: &hapax::tokio_postgres::Transaction<'_>, claim: &hapax::Claim| {
             claim.emit(event(n))?;
-            Ok::<_, Failure>("told")
+            Ok::<_, Failure>("emitted")
         };
         hapax.effect(key(n)).once_in_postgres(&tx, emit).await.expect("done");
         match n % 2 {
@@ -89,7 +89,7 @@ async fn events_of_callers_transactions_are_delivered() {
     client.batch_execute(&format!("BEGIN; {}; ROLLBACK", by_sql("08", "8"))).await.expect("by SQL");
     let run = hapax.effect(key(9)).run(|claim| async move {
         claim.emit(event(9))?;
-        Ok::<_, Failure>("told")
+        Ok::<_, Failure>("emitted")
     });
     run.await.expect("done");
     rests(&dispatcher).await;
@@ -149,7 +149,7 @@ async fn guards_hold_in_callers_transactions() {
     let emit = async |_: &hapax::tokio_postgres::Transaction<'_>, claim: &hapax::Claim| {
         let payload = Payload::parse(br#"{"to":"ada@example.org"}"#)?;
         claim.emit(Event::new("sent", "mail", payload))?;
-        Ok::<_, Failure>("told")
+        Ok::<_, Failure>("emitted")
     };
     let answer = hapax.effect(key(1)).once_in_postgres(&tx, emit).await;
     let error = answer.expect_err("refused");
@@ -168,7 +168,7 @@ async fn guards_hold_in_callers_transactions() {
         let emit = async |_: &hapax::tokio_postgres::Transaction<'_>, claim: &hapax::Claim| {
             let payload = Payload::parse(payload.as_bytes())?;
             claim.emit(Event::new("sent", "wells", payload))?;
-            Ok::<_, Failure>("told")
+            Ok::<_, Failure>("emitted")
         };
         let answer = hapax.effect(key(n)).once_in_postgres(&tx, emit).await;
         match answer {

@@ -109,7 +109,7 @@ async fn callers_time_out_together_and_not_one_after_the_other() {
     // Ten seconds for each caller would be a minute.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     for answer in asked {
-        let answer = tokio::time::timeout_at(deadline, answer).await.expect("told in time");
+        let answer = tokio::time::timeout_at(deadline, answer).await.expect("an answer in time");
         let answer = answer.expect("no panic");
         assert!(matches!(&answer, Err(Error::Store(error)) if error.is_transient()), "{answer:?}");
     }
@@ -289,7 +289,7 @@ async fn commits_of_hapax_are_synced() {
 /// Proves K-5: a grant that is found again is answered when the standby has it, and not before: a primary that
 /// crashed while its commit waited shows the commit to every session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_is_told_again_only_when_the_standby_has_it() {
+async fn a_grant_is_answered_again_only_when_the_standby_has_it() {
     let server = Postgres::start();
     let hapax = open(&server.url("postgres")).await;
     let attempt = hapax::AttemptId::from_bytes([1; 16]);
@@ -303,14 +303,14 @@ async fn a_grant_is_told_again_only_when_the_standby_has_it() {
     };
     standby("nobody").await;
     let answer = tokio::time::timeout(Duration::from_secs(2), ask()).await;
-    assert!(answer.is_err(), "told without the standby: {answer:?}");
+    assert!(answer.is_err(), "answered without the standby: {answer:?}");
     standby("").await;
     assert!(matches!(ask().await, Ok(hapax::remote::Verdict::Granted(_))));
 }
 
 /// Proves K-5: after a restore, fences begin above all that were ever given, and running effects have no holder.
 #[tokio::test]
-async fn a_restored_database_is_told_so() {
+async fn fences_after_a_restore_are_above_all_before() {
     let server = Postgres::start();
     let hapax = open(&server.url("postgres")).await;
     let fence = |n| {
@@ -322,7 +322,7 @@ async fn a_restored_database_is_told_so() {
         String::from_utf8(body).expect("text").parse().expect("a number")
     };
     let before = number(fence(1).await.expect("done"));
-    hapax.maintenance().after_restore().await.expect("told");
+    hapax.maintenance().after_restore().await.expect("recorded");
     let after = number(fence(2).await.expect("done"));
     assert!(after > before + 1_000_000_000, "{before} {after}");
     intact(&hapax, 4).await;
@@ -393,7 +393,7 @@ async fn a_node_needs_no_more_rights_than_documented() {
     let effect = hapax.effect(key(2)).safety(Safety::Transactional);
     let answer = effect.run(|claim| async move {
         claim.emit(event(2))?;
-        Ok::<_, Failure>("told")
+        Ok::<_, Failure>("emitted")
     });
     answer.await.expect("done");
     rests(&dispatcher).await;

@@ -23,8 +23,8 @@ const REFILL: usize = 512;
 pub(super) struct Fetch {
     /// How many were begun.
     pub(super) count: u64,
-    /// The newest look that was answered before the newest fetch began.
-    pub(super) after_look: u64,
+    /// The newest share request that was answered before the newest fetch began.
+    pub(super) after_request: u64,
     pause: Duration,
     begun_at: Instant,
     pub(super) pending: Step<Result<Fetched, StoreError>>,
@@ -39,7 +39,7 @@ pub(super) struct Fetched {
 
 impl Fetch {
     pub(super) fn new(now: Instant) -> Self {
-        Self { count: 0, after_look: 0, pause: SHORTEST, begun_at: now, pending: None }
+        Self { count: 0, after_request: 0, pause: SHORTEST, begun_at: now, pending: None }
     }
 
     /// When to fetch again.
@@ -62,22 +62,23 @@ impl Fetch {
         &mut self,
         store: &Arc<dyn Store>,
         queues: &mut [SinkQueue],
-        (served, looked): (Buckets, u64),
+        (served, answered): (Buckets, u64),
         now: Instant,
     ) {
         let mut requests = Vec::new();
         let mut refills = Vec::new();
-        for (nth, queue) in queues.iter_mut().enumerate() {
-            requests.extend(queue.fetch_requests().into_iter().map(|request| (nth, request)));
+        for (sink_index, queue) in queues.iter_mut().enumerate() {
+            requests
+                .extend(queue.fetch_requests().into_iter().map(|request| (sink_index, request)));
             let keys = queue.refill_requests().into_iter();
-            refills.extend(keys.map(|(hash, after)| (nth, queue.sink.clone(), hash, after)));
+            refills.extend(keys.map(|(hash, after)| (sink_index, queue.sink.clone(), hash, after)));
         }
         self.begun_at = now;
         if requests.is_empty() && refills.is_empty() {
             return self.slow_down();
         }
         self.count += 1;
-        self.after_look = looked;
+        self.after_request = answered;
         let store = store.clone();
         self.pending = Some(Box::pin(async move {
             let fetched = read(&*store, move |view| {
@@ -87,12 +88,14 @@ impl Fetch {
                     QueuedDelivery::judge(view, &mut page.deliveries)?;
                 }
                 let pages = sinks.into_iter().zip(requests).zip(pages);
-                let pages = pages.map(|((nth, request), page)| (nth, request, page)).collect();
+                let pages = pages
+                    .map(|((sink_index, request), page)| (sink_index, request, page))
+                    .collect();
                 let mut refilled = Vec::new();
-                for (nth, sink, hash, after) in refills {
+                for (sink_index, sink, hash, after) in refills {
                     let mut deliveries = view.fetch_key(&sink, hash, after, REFILL)?;
                     QueuedDelivery::judge(view, &mut deliveries)?;
-                    refilled.push((nth, hash, deliveries));
+                    refilled.push((sink_index, hash, deliveries));
                 }
                 Ok(Fetched { pages, refills: refilled, wall: view.now().wall })
             });
@@ -113,12 +116,12 @@ impl Fetch {
         let (mut new, at) = (false, (Instant::now(), fetched.wall));
         // First the refills: while the store has older deliveries of a key, newer ones of a page are
         // left out.
-        for (nth, hash, deliveries) in fetched.refills {
-            queues[nth].take_refill(hash, deliveries, REFILL, served, at);
+        for (sink_index, hash, deliveries) in fetched.refills {
+            queues[sink_index].take_refill(hash, deliveries, REFILL, served, at);
         }
-        for (nth, request, page) in fetched.pages {
+        for (sink_index, request, page) in fetched.pages {
             new |= page.more;
-            new |= queues[nth].take_page(&request.namespace, page, served, at);
+            new |= queues[sink_index].take_page(&request.namespace, page, served, at);
         }
         match new {
             true => self.pause = SHORTEST,

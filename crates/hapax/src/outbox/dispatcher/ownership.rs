@@ -28,12 +28,12 @@ pub(super) struct Ownership {
     pub(super) buckets: Buckets,
     /// The buckets that this dispatcher will keep, while it gives up the others.
     keep_only: Option<Buckets>,
-    /// The number of changes of each sink that was seen.
+    /// How many operator changes of each sink were seen.
     changes: Vec<Option<u64>>,
     asked_at: Option<Instant>,
-    /// How many looks were begun, and the newest that ended.
-    pub(super) looks: u64,
-    pub(super) looked: u64,
+    /// How many share requests were begun, and the newest that was answered.
+    pub(super) requests: u64,
+    pub(super) answered: u64,
     pub(super) pending: Step<Result<Share, StoreError>>,
 }
 
@@ -42,12 +42,12 @@ pub(super) struct Share {
     pub(super) lease: LeaseId,
     answer: ShareAnswer,
     namespaces: Vec<Namespace>,
-    sinks: Vec<SinkLook>,
+    sinks: Vec<SinkState>,
 }
 
-/// One sink, as a look found it.
-struct SinkLook {
-    nth: usize,
+/// One sink, as a share request found it.
+struct SinkState {
+    sink_index: usize,
     changes: u64,
     paused: bool,
     parked: Vec<OrderingKeyHash>,
@@ -61,8 +61,8 @@ impl Ownership {
             keep_only: None,
             changes: vec![None; sinks],
             asked_at: None,
-            looks: 0,
-            looked: 0,
+            requests: 0,
+            answered: 0,
             pending: None,
         }
     }
@@ -81,7 +81,7 @@ impl Ownership {
         self.pending.is_none() && self.asked_at.is_none_or(|at| now - at >= INTERVAL)
     }
 
-    /// Asks for the share of the buckets, and looks at the sinks.
+    /// Asks for the share of the buckets, and reads the state of the sinks.
     pub(super) fn ask(
         &mut self,
         inner: &Arc<Inner>,
@@ -90,7 +90,7 @@ impl Ownership {
         now: Instant,
     ) {
         self.asked_at = Some(now);
-        self.looks += 1;
+        self.requests += 1;
         let mut keep = self.buckets;
         if let Some(kept) = self.keep_only {
             let mut is_clear = recorder.is_within(&kept);
@@ -111,18 +111,18 @@ impl Ownership {
             }
             let answer = answer?;
             let buckets = answer.buckets;
-            let look = read(&*inner.store, move |view| {
+            let seen = read(&*inner.store, move |view| {
                 let known = view.sinks()?;
                 let mut sinks = Vec::new();
-                for (nth, name) in names.iter().enumerate() {
+                for (sink_index, name) in names.iter().enumerate() {
                     let Some(sink) = known.iter().find(|sink| sink.name == *name) else { continue };
                     let parked = view.parked(name, &buckets)?;
                     let (changes, paused) = (sink.changed, sink.paused);
-                    sinks.push(SinkLook { nth, changes, paused, parked });
+                    sinks.push(SinkState { sink_index, changes, paused, parked });
                 }
                 Ok((view.namespaces()?, sinks))
             });
-            let (namespaces, sinks) = look.await?;
+            let (namespaces, sinks) = seen.await?;
             Ok(Share { lease, answer, namespaces, sinks })
         }));
     }
@@ -140,14 +140,16 @@ impl Ownership {
         self.buckets = buckets;
         self.keep_only = (buckets.len() > fair).then(|| buckets.first(fair));
         let gained = !self.served().without(before).is_empty();
-        let has_changed = |sink: &SinkLook| self.changes[sink.nth] != Some(sink.changes);
+        let has_changed = |sink: &SinkState| self.changes[sink.sink_index] != Some(sink.changes);
         let anew = gained || share.sinks.iter().any(has_changed);
-        for SinkLook { nth, changes, paused, parked } in share.sinks {
-            queues[nth].paused = paused;
-            self.changes[nth] = Some(changes);
-            // A redrive that this look saw may be of a failure whose record is not answered yet.
-            if anew && (queues[nth].look_anew(&parked, self.looks) | recorder.is_failing()) {
-                self.changes[nth] = None;
+        for SinkState { sink_index, changes, paused, parked } in share.sinks {
+            queues[sink_index].paused = paused;
+            self.changes[sink_index] = Some(changes);
+            // A redrive that this request saw may be of a failure whose record is not answered yet.
+            if anew
+                && (queues[sink_index].start_over(&parked, self.requests) | recorder.is_failing())
+            {
+                self.changes[sink_index] = None;
             }
         }
         for queue in queues {

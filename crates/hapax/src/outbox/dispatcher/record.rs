@@ -38,8 +38,8 @@ pub(super) struct DispatchCommand {
 }
 
 impl Recorder {
-    pub(super) fn add(&mut self, nth: usize, hash: OrderingKeyHash, result: DeliveryResult) {
-        self.results.push((nth, hash, result));
+    pub(super) fn add(&mut self, sink_index: usize, hash: OrderingKeyHash, result: DeliveryResult) {
+        self.results.push((sink_index, hash, result));
     }
 
     pub(super) fn add_end(&mut self, batch: u64) {
@@ -85,7 +85,8 @@ impl Recorder {
         self.in_command = results.iter().map(|(_, hash, _)| *hash).collect();
         self.is_failing = results.iter().any(|(.., result)| failed(result));
         let ended = results.iter().filter(|(.., result)| ends(result));
-        let ended = ended.map(|(nth, hash, result)| (*nth, (*hash, result.seq))).collect();
+        let ended =
+            ended.map(|(sink_index, hash, result)| (*sink_index, (*hash, result.seq))).collect();
         let results = results.into_iter().map(|(.., result)| result).collect();
         let batches = starting.iter().map(|batch| batch.id).collect();
         let over = std::mem::take(&mut self.ended);

@@ -26,7 +26,7 @@ pub(super) struct Reports {
 
 struct InFlightBatch {
     /// The position of its sink.
-    sink: usize,
+    sink_index: usize,
     deliveries: Vec<Delivery>,
     /// Which of them need no further report.
     reported: Vec<bool>,
@@ -49,7 +49,7 @@ impl Sends {
     /// Prepares a batch for the sink of a queue. It is sent once the attempt is recorded.
     pub(super) fn prepare(
         &mut self,
-        nth: usize,
+        sink_index: usize,
         queue: &SinkQueue,
         deliveries: Vec<Delivery>,
     ) -> SendBatch {
@@ -62,7 +62,7 @@ impl Sends {
         });
         let batch = SendBatch { id, sink: queue.sink.clone(), deliveries: batched.collect() };
         let reported = vec![false; deliveries.len()];
-        let in_flight = InFlightBatch { sink: nth, deliveries, reported, refused: false };
+        let in_flight = InFlightBatch { sink_index, deliveries, reported, refused: false };
         self.batches.insert(id, in_flight);
         batch
     }
@@ -70,7 +70,7 @@ impl Sends {
     /// Sends a batch: its attempt is recorded.
     pub(super) fn send(&self, id: u64) {
         let Some(batch) = self.batches.get(&id) else { return };
-        let (sink, deliveries) = (self.sinks[batch.sink].clone(), batch.deliveries.clone());
+        let (sink, deliveries) = (self.sinks[batch.sink_index].clone(), batch.deliveries.clone());
         let (acks, ended) = (Acks::new(id, self.acks.clone()), self.ended.clone());
         tokio::spawn(async move {
             // Also when the sink panics.
@@ -83,18 +83,18 @@ impl Sends {
     /// further report.
     pub(super) fn reported(&mut self, ack: &Ack) -> Option<(usize, Delivery)> {
         let batch = self.batches.get_mut(&ack.batch)?;
-        let delivery = batch.deliveries.get(ack.nth)?.clone();
-        if std::mem::replace(&mut batch.reported[ack.nth], true) {
+        let delivery = batch.deliveries.get(ack.position)?.clone();
+        if std::mem::replace(&mut batch.reported[ack.position], true) {
             return None;
         }
         // Deliveries of the same key behind one that was not delivered were not sent.
         if !matches!(ack.sent, Sent::Delivered { .. }) {
             batch.refused |= matches!(ack.sent, Sent::Refused(_));
-            for (at, other) in batch.deliveries.iter().enumerate().skip(ack.nth + 1) {
+            for (at, other) in batch.deliveries.iter().enumerate().skip(ack.position + 1) {
                 batch.reported[at] |= other.ordering_hash == delivery.ordering_hash;
             }
         }
-        Some((batch.sink, delivery))
+        Some((batch.sink_index, delivery))
     }
 
     /// The reports that a sink left out of a batch that has ended. If the sink refused another delivery,
@@ -108,8 +108,8 @@ impl Sends {
                 retryability: Retryability::Perhaps,
             }),
         };
-        let unreported = (0..batch.deliveries.len()).filter(|nth| !batch.reported[*nth]);
-        unreported.map(|nth| Ack { batch: id, nth, sent: sent.clone() }).collect()
+        let unreported = (0..batch.deliveries.len()).filter(|position| !batch.reported[*position]);
+        unreported.map(|position| Ack { batch: id, position, sent: sent.clone() }).collect()
     }
 
     /// Removes a batch that has ended. Returns whether it was in flight.

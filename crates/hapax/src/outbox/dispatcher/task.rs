@@ -37,7 +37,7 @@ pub(super) struct Task {
     sends: Sends,
     reports: Reports,
     recorder: Recorder,
-    /// The callers that wait for it to have nothing to do, and since which look.
+    /// The callers that wait for it to have nothing to do, and since which share request.
     idlers: Vec<(u64, oneshot::Sender<()>)>,
     stopping: Option<Instant>,
     status: watch::Sender<DispatcherStatus>,
@@ -105,7 +105,7 @@ impl Task {
                     Some(Order::Idle(answer)) => {
                         self.fetch.hurry();
                         self.ownership.hurry();
-                        self.idlers.push((self.ownership.looks, answer));
+                        self.idlers.push((self.ownership.requests, answer));
                     }
                     Some(Order::Stop) | None => {
                         self.stopping.get_or_insert_with(Instant::now);
@@ -135,7 +135,7 @@ impl Task {
         }
         let is_due = self.fetch.next().is_some_and(|next| next <= now);
         if is_due && self.ownership.lease.is_some() && self.stopping.is_none() {
-            let bounds = (self.ownership.served(), self.ownership.looked);
+            let bounds = (self.ownership.served(), self.ownership.answered);
             self.fetch.begin(&self.inner.store, &mut self.queues, bounds, now);
         }
     }
@@ -170,7 +170,7 @@ impl Task {
                 return;
             }
         };
-        self.ownership.looked = self.ownership.looks;
+        self.ownership.answered = self.ownership.requests;
         if self.ownership.lease != Some(share.lease) {
             self.lose();
         }
@@ -204,7 +204,7 @@ impl Task {
             return;
         }
         if self.queues.iter().all(is_quiet) && !self.ownership.buckets.is_empty() {
-            let after = self.fetch.after_look;
+            let after = self.fetch.after_request;
             for (_, answer) in self.idlers.extract_if(.., |(since, _)| *since < after) {
                 let _ = answer.send(());
             }
@@ -215,25 +215,25 @@ impl Task {
     fn begin_record(&mut self, now: Instant) {
         let Some(lease) = self.ownership.lease else { return };
         let mut starting = Vec::new();
-        for nth in 0..self.queues.len() {
+        for sink_index in 0..self.queues.len() {
             if self.stopping.is_some() {
                 break;
             }
             let mut given_up = Vec::new();
-            let deliveries = self.queues[nth].next_batch(now, &mut given_up);
+            let deliveries = self.queues[sink_index].next_batch(now, &mut given_up);
             for (delivery, result) in given_up {
-                self.add_result(nth, &delivery, result);
+                self.add_result(sink_index, &delivery, result);
             }
             if !deliveries.is_empty() {
-                starting.push(self.sends.prepare(nth, &self.queues[nth], deliveries));
+                starting.push(self.sends.prepare(sink_index, &self.queues[sink_index], deliveries));
             }
         }
         if planted(Bug::MarkedBeforeSent) {
             for batch in &starting {
                 let delivered = Sent::Delivered { duplicate: false };
-                let acks = (0..batch.deliveries.len()).map(|nth| Ack {
+                let acks = (0..batch.deliveries.len()).map(|position| Ack {
                     batch: batch.id,
-                    nth,
+                    position,
                     sent: delivered.clone(),
                 });
                 acks.for_each(|ack| self.reported(&ack));
@@ -246,9 +246,9 @@ impl Task {
         match answer {
             Ok(()) => {
                 self.recorder.recorded();
-                for (nth, delivery) in sent.ended {
-                    let (fetch, look) = (self.fetch.count, self.ownership.looks);
-                    self.queues[nth].is_durable(delivery, fetch, look);
+                for (sink_index, delivery) in sent.ended {
+                    let (fetch, request) = (self.fetch.count, self.ownership.requests);
+                    self.queues[sink_index].mark_durable(delivery, fetch, request);
                 }
                 sent.batches.into_iter().for_each(|batch| self.sends.send(batch));
             }
@@ -272,25 +272,25 @@ impl Task {
 
     /// A sink reported the result of a delivery.
     fn reported(&mut self, ack: &Ack) {
-        let Some((nth, delivery)) = self.sends.reported(ack) else { return };
+        let Some((sink_index, delivery)) = self.sends.reported(ack) else { return };
         let dice = match ack.sent {
             Sent::Delivered { .. } => 0,
             _ => random().map_or(u64::MAX, u64::from_be_bytes),
         };
-        let queue = &mut self.queues[nth];
+        let queue = &mut self.queues[sink_index];
         if let Some(result) = queue.result(&delivery, &ack.sent, Instant::now(), dice) {
-            self.add_result(nth, &delivery, result);
+            self.add_result(sink_index, &delivery, result);
         }
     }
 
-    fn add_result(&mut self, nth: usize, delivery: &Delivery, result: DeliveryResult) {
-        log(&self.queues[nth].sink, delivery, &result.disposition);
+    fn add_result(&mut self, sink_index: usize, delivery: &Delivery, result: DeliveryResult) {
+        log(&self.queues[sink_index].sink, delivery, &result.disposition);
         match result.disposition {
             Disposition::Delivered { .. } => self.delivered += 1,
             Disposition::Failed { .. } => self.failed += 1,
             Disposition::Again { .. } => {}
         }
-        self.recorder.add(nth, delivery.ordering_hash, result);
+        self.recorder.add(sink_index, delivery.ordering_hash, result);
     }
 
     fn batch_ended(&mut self, batch: u64) {

@@ -48,8 +48,8 @@ pub(super) enum KeyState {
     Parked {
         /// The sequence number of the failed delivery.
         failed: u64,
-        /// Once the failure is durable, the newest look that may not have seen it.
-        look: Option<u64>,
+        /// Once the failure is durable, the newest share request that may have missed it.
+        missed_by: Option<u64>,
     },
 }
 

@@ -118,29 +118,34 @@ impl SinkQueue {
     pub(super) fn park(&mut self, hash: OrderingKeyHash, failed: u64) {
         let key = self.keys.entry(hash).or_insert_with(OrderingKey::new);
         self.in_flight -= key.in_flight();
-        key.state = KeyState::Parked { failed, look: None };
+        key.state = KeyState::Parked { failed, missed_by: None };
         self.drop_deliveries(hash, 0);
     }
 
-    /// The result of a delivery is durable. The newest fetch and the newest look may have begun
+    /// The result of a delivery is durable. The newest fetch and the newest share request may have begun
     /// before that.
-    pub(in crate::outbox) fn is_durable(
+    pub(in crate::outbox) fn mark_durable(
         &mut self,
         (hash, seq): (OrderingKeyHash, u64),
         fetch: u64,
-        look: u64,
+        request: u64,
     ) {
         self.durable.push_back((fetch, seq));
-        self.parked_durably(hash, seq, look);
+        self.mark_parked_durable(hash, seq, request);
     }
 
     /// The failure that parked a key is durable.
-    pub(super) fn parked_durably(&mut self, hash: OrderingKeyHash, seq: u64, newest_look: u64) {
+    pub(super) fn mark_parked_durable(
+        &mut self,
+        hash: OrderingKeyHash,
+        seq: u64,
+        newest_request: u64,
+    ) {
         let Some(key) = self.keys.get_mut(&hash) else { return };
-        if let KeyState::Parked { failed, look: look @ None } = &mut key.state
+        if let KeyState::Parked { failed, missed_by: missed_by @ None } = &mut key.state
             && *failed == seq
         {
-            *look = Some(newest_look);
+            *missed_by = Some(newest_request);
         }
     }
 

@@ -76,10 +76,10 @@ fn a_lost_read_passes_nothing_over() {
     assert!(sent.len() >= 1_000, "{}", sent.len());
 }
 
-/// Proves O-4: a key stays parked until a look that began after its failure was durable finds it
+/// Proves O-4: a key stays parked until a share request that began after its failure was durable finds it
 /// redriven.
 #[test]
-fn a_look_that_missed_a_failure_does_not_unpark_its_key() {
+fn a_share_request_that_missed_a_failure_does_not_unpark_its_key() {
     let now = Instant::now();
     let mut queue = queue(now);
     fetch(&mut queue, 1..4, now);
@@ -92,15 +92,15 @@ fn a_look_that_missed_a_failure_does_not_unpark_its_key() {
     assert_eq!((queue.in_flight(), queue.len(), queue.is_empty()), (0, 0, true));
     let hash = batch[0].ordering_hash;
     // Another delivery of the key becomes durable first. That says nothing about the failure.
-    queue.is_durable((hash, 1), 0, 4);
-    assert!(queue.look_anew(&[], 5), "only a later look can say more");
+    queue.mark_durable((hash, 1), 0, 4);
+    assert!(queue.start_over(&[], 5), "only a later request can say more");
     assert!(!fetch(&mut queue, 3..4, now), "the failure is not durable yet");
-    queue.is_durable((hash, 2), 0, 5);
-    assert!(queue.look_anew(&[], 5));
-    assert!(!fetch(&mut queue, 3..4, now), "this look began before the failure was durable");
-    assert!(!queue.look_anew(&[hash], 6));
+    queue.mark_durable((hash, 2), 0, 5);
+    assert!(queue.start_over(&[], 5));
+    assert!(!fetch(&mut queue, 3..4, now), "this request began before the failure was durable");
+    assert!(!queue.start_over(&[hash], 6));
     assert!(!fetch(&mut queue, 3..4, now), "it is still parked");
-    assert!(!queue.look_anew(&[], 7));
+    assert!(!queue.start_over(&[], 7));
     assert!(fetch(&mut queue, 3..4, now), "an operator has redriven it");
     assert_eq!(next_batch(&mut queue, now).len(), 1);
 }
