@@ -18,10 +18,10 @@ use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
 use crate::effect::EffectBuilder;
-use crate::emit::CollectedAttachments;
 use crate::engine::{Hapax, Inner, random};
 use crate::error::Error;
 use crate::redactor::Redactor;
+use crate::settle::CollectedAttachments;
 
 /// Permission to perform one effect, once. Cheap to clone.
 ///

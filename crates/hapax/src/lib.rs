@@ -74,7 +74,6 @@ mod effect;
 mod effects;
 #[doc(hidden)]
 pub mod election;
-mod emit;
 mod engine;
 mod epoch;
 mod error;

@@ -1,16 +1,20 @@
-//! Reporting the result of an attempt, until the ledger has answered.
+//! The report of an attempt: what it carries (events, a note, other data), and how it is sent until the
+//! ledger has answered.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use hapax_core::attempt::{AttemptId, Fence};
 use hapax_core::effect::{Blocked, Effect, Fenced, Report, Settled, State};
 use hapax_core::name::Name;
+use hapax_core::outbox::Event;
 use hapax_core::outcome::{Cause, Outcome};
+use hapax_core::part::Part;
 use hapax_core::planted::{Bug, planted};
+use hapax_core::result_index::IndexEntry;
 use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
-use hapax_store::outbox::Attachments;
+use hapax_store::outbox::{Attachments, Emission};
 use hapax_store::{StoreError, command, read};
 
 use crate::cache::AskedAt;
@@ -21,6 +25,60 @@ use crate::error::{Error, Failure, FailureKind};
 
 /// How often a settle is retried before its caller gets the error.
 const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 20 };
+
+/// The emissions of an attempt so far.
+#[derive(Default)]
+pub(crate) struct CollectedAttachments(Mutex<Attachments>);
+
+impl CollectedAttachments {
+    fn lock(&self) -> MutexGuard<'_, Attachments> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The emissions to record with the outcome.
+    pub(crate) fn waiting(&self) -> Attachments {
+        self.lock().clone()
+    }
+
+    /// The emissions to record when there is no outcome: only the part.
+    pub(crate) fn in_any_case(&self) -> Attachments {
+        Attachments { part: self.lock().part.clone(), ..Attachments::default() }
+    }
+}
+
+impl Claim {
+    /// Emits an event. It is recorded in the transaction that settles the effect, and delivered
+    /// afterwards to every sink it is routed to. If the effect does not succeed, no event is recorded.
+    pub fn emit(&self, event: Event) -> Result<(), Error> {
+        let events = &mut self.attachments.lock().events;
+        let ordinal = events.len() as u32;
+        events.push(Emission { ordinal, event });
+        Ok(())
+    }
+
+    /// Replaces all events emitted so far, for work that is done anew within one attempt.
+    pub fn emit_instead(&self, events: Vec<Event>) {
+        let emission = |(ordinal, event)| Emission { ordinal, event };
+        self.attachments.lock().events = (0..).zip(events).map(emission).collect();
+    }
+
+    /// Adds the outcome to the result index, as a result that may be forgotten. It is recorded only
+    /// if it was made from the present version of its ontology.
+    pub fn index_result(&self, entry: IndexEntry) {
+        self.attachments.lock().index_entry = Some(entry);
+    }
+
+    /// The data to keep of this part, whatever the result. See
+    /// [`Hapax::parts`](crate::Hapax::parts).
+    pub fn keep(&self, part: Part) {
+        self.attachments.lock().part = Some(part);
+    }
+
+    /// A note for the journal entry of a success: at most 64 KiB. A later note replaces an earlier one.
+    pub fn note(&self, note: impl Into<String>) {
+        self.attachments.lock().note = Some(note.into());
+    }
+}
 
 /// Reports a result, and retries while the store cannot be reached: the same attempt may report
 /// twice without harm. When that takes too long, the caller gets the error and the report goes on
