@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use bytes::Bytes;
 use hapax::Hapax;
-use hapax_control::{ControlPlane, Registry, Request, SendError};
+use hapax_control::{ControlPlane, ControlRequest, Registry, SendError};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -28,7 +28,7 @@ pub(crate) async fn main(
 ) -> Result<()> {
     let hapax = Hapax::builder().holder(format!("node {name}")).open(ledger).await?;
     let plane = ControlPlane::new(hapax.clone(), Registry::standard());
-    let send = |request: Request| post(name, peer, request);
+    let send = |request: ControlRequest| post(name, peer, request);
     let result = plane.dispatch(computation, request.as_bytes(), send).await;
     match &result {
         Ok(done) => println!("   node {name}: {:?}, {:?}", done.how, text(done.body())),
@@ -39,7 +39,11 @@ pub(crate) async fn main(
 }
 
 /// Posts a request to the peer, with its key and its epoch.
-async fn post(name: &str, peer: &str, request: Request) -> std::result::Result<Vec<u8>, SendError> {
+async fn post(
+    name: &str,
+    peer: &str,
+    request: ControlRequest,
+) -> std::result::Result<Vec<u8>, SendError> {
     println!("   node {name}: sends {} in epoch {}", request.computation, request.epoch);
     let mut post = http::Request::post(peer);
     for (header, value) in request.headers() {

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use hapax::{Domain, Hapax, Safety};
-use hapax_control::{Incoming, Receiver, Registry};
+use hapax_control::{ControlReceiver, Incoming, Registry};
 use http::StatusCode;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -36,13 +36,13 @@ pub(crate) struct Peer {
 
 #[derive(Clone)]
 struct Service {
-    receiver: Receiver,
+    receiver: ControlReceiver,
     mood: watch::Sender<Mood>,
     requests: Arc<AtomicUsize>,
     done: Arc<AtomicUsize>,
 }
 
-impl axum::extract::FromRef<Service> for Receiver {
+impl axum::extract::FromRef<Service> for ControlReceiver {
     fn from_ref(service: &Service) -> Self {
         service.receiver.clone()
     }
@@ -52,7 +52,7 @@ impl Peer {
     pub(crate) async fn start(ledger: &Path) -> Result<Self> {
         let hapax = Hapax::builder().holder("the peer").open(ledger).await?;
         let receiver =
-            Receiver::new(hapax.clone(), Registry::standard()).safety(Safety::Transactional);
+            ControlReceiver::new(hapax.clone(), Registry::standard()).safety(Safety::Transactional);
         let (requests, done) = (Arc::default(), Arc::default());
         let service = Service { receiver, mood: watch::Sender::new(Mood::Well), requests, done };
         let listener = TcpListener::bind("127.0.0.1:0").await?;

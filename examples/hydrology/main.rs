@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hapax::How;
-use hapax_pipeline::replay::{self, Scope};
+use hapax_pipeline::replay::{self, ReplayScope};
 use hapax_pipeline::{Meter, Pipeline, Settings};
 
 use etl::{Delivery, Stop};
@@ -125,7 +125,7 @@ async fn story() -> Result<()> {
     fact(stage.versions()? == ["v10.3.1", "v10.3.2"], "and the catalog has both");
 
     headline("8. A replay compares the journal with the files.");
-    let scope = Scope { files: place.to_owned(), ..Scope::default() };
+    let scope = ReplayScope { files: place.to_owned(), ..ReplayScope::default() };
     let intact = replay::verify(&hapax, &scope).await?;
     let found = (intact.operations, intact.executed, intact.divergences.len());
     fact(found == (2, 0, 0), "two operations, none executed again, everything as recorded");

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hapax::{Fingerprint, Hapax, Key};
-use hapax_extract::{Builtin, Class, Extract, Individual, Ontology, Property, Request, Settings};
+use hapax_extract::{
+    Builtin, Class, Extract, ExtractionRequest, Individual, Ontology, Property, Settings,
+};
 use hapax_server::access::{Access, Allowance};
 use hapax_server::server::{Server, ServerSettings};
 use rusqlite::{Connection, params};
@@ -89,7 +91,7 @@ fn edit(directory: &Path, report: &mut Report) -> Result<(), Error> {
         extract.put_ontology(&rivers(), None, "bench").await?;
         let timed = async |text: &str| {
             let began = Instant::now();
-            let extracted = extract.extract(&Request::new(text, IRI), None).await?;
+            let extracted = extract.extract(&ExtractionRequest::new(text, IRI), None).await?;
             Ok::<_, Error>((began.elapsed().as_secs_f64() * 1e3, extracted))
         };
         let (first, _) = timed(&before).await?;
@@ -159,8 +161,8 @@ fn builtin(hapax: &Hapax) -> Extract {
     Extract::new(hapax.clone(), Arc::new(Builtin::new()), Settings::default())
 }
 
-fn request(n: u64) -> Request {
-    Request::new(format!("Note {n}: the Danube flows through Vienna."), IRI)
+fn request(n: u64) -> ExtractionRequest {
+    ExtractionRequest::new(format!("Note {n}: the Danube flows through Vienna."), IRI)
 }
 
 /// Results as the store keeps them, made quickly and not durably.

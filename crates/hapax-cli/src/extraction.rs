@@ -8,7 +8,8 @@ use hapax::json::Json;
 use hapax::result_index::ResultFilter;
 use hapax_extract::rdf::{self, Syntax};
 use hapax_extract::{
-    Builtin, Error, Explained, Extract, Extracted, Ontology, Progress, Request, Settings,
+    Builtin, Error, Extract, Extracted, ExtractionRequest, LookupExplanation, Ontology, Progress,
+    Settings,
 };
 use hapax_server::wire;
 use serde_json::{Value, json};
@@ -55,7 +56,10 @@ pub(crate) async fn extract(global: &Global, args: &args::Extract) -> Result<Exi
     }
     let (mut rows, mut failed) = (Vec::new(), None);
     for (file, text) in read {
-        let request = Request { params: params.clone(), ..Request::new(text, ontology_id.clone()) };
+        let request = ExtractionRequest {
+            params: params.clone(),
+            ..ExtractionRequest::new(text, ontology_id.clone())
+        };
         let extracted = match watched(&extract, &request, file).await {
             Ok(extracted) => extracted,
             Err(error) => {
@@ -105,7 +109,11 @@ fn print_full(file: &Path, document: &Value) {
 }
 
 /// Reads a text, with a bar on a terminal.
-async fn watched(extract: &Extract, request: &Request, file: &Path) -> Result<Extracted, Failed> {
+async fn watched(
+    extract: &Extract,
+    request: &ExtractionRequest,
+    file: &Path,
+) -> Result<Extracted, Failed> {
     let (sender, mut updates) = mpsc::channel(1_024);
     let bar = output::progress("chunks", 0);
     let watching = {
@@ -239,7 +247,8 @@ pub(crate) async fn cache(global: &Global, cache: Cache) -> Result<Exit, Failed>
             let extract = open(global, &how.config).await?;
             let params = params(&how)?;
             let ontology = named_file(&ontology)?.map_or(ontology, |ontology| ontology.id);
-            let request = Request { params, ..Request::new(text_of(&file)?, ontology) };
+            let request =
+                ExtractionRequest { params, ..ExtractionRequest::new(text_of(&file)?, ontology) };
             explained(global, &request, &extract.explain(&request).await?);
         }
         Cache::Stats => stats(global).await?,
@@ -314,8 +323,8 @@ async fn stats(global: &Global) -> Result<(), Failed> {
     Ok(())
 }
 
-fn explained(global: &Global, request: &Request, explained: &Explained) {
-    let Explained { identity, version, found, nearest } = explained;
+fn explained(global: &Global, request: &ExtractionRequest, explained: &LookupExplanation) {
+    let LookupExplanation { identity, version, found, nearest } = explained;
     let components = &identity.components;
     if global.json {
         output::json(&json!({

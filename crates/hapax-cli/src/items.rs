@@ -5,7 +5,7 @@ use std::path::Path;
 use hapax::json::Json;
 use hapax::{AttemptId, Timestamp};
 use hapax_items::{
-    Error, Escalation, Explained, ItemState, ItemView, Items, MAINTAINER, MAX_SCRIPT,
+    Error, Escalation, ItemState, ItemView, Items, MAINTAINER, MAX_SCRIPT, MutationExplanation,
     MutationState, MutationView, PLANNER, RunView, Script, TYPES, Version, VersionStatus,
     differences,
 };
@@ -234,7 +234,7 @@ async fn versions(global: &Global, workflow: &str, show: Option<Version>) -> Res
     }
     let rows: Vec<_> = scripts.iter().map(version_row).collect();
     let head = ["VERSION", "STATUS", "BY", "MADE", "COST", "TOUCHES", "ATTEMPT", "WHY"];
-    let counts = scripts.iter().filter(|script| script.standing == VersionStatus::Usable);
+    let counts = scripts.iter().filter(|script| script.status == VersionStatus::Usable);
     let counts = counts.map(|script| script.version).max();
     let documents = scripts.iter().map(|script| wire::ScriptVersion::of(script, counts));
     listed(global, documents, &head, &rows);
@@ -252,7 +252,7 @@ fn version_row(script: &Script) -> Vec<String> {
     let repair = repair.map(|repair| repair.explanation.as_str());
     vec![
         script.version.to_string(),
-        script.standing.as_str().to_owned(),
+        script.status.as_str().to_owned(),
         output::plain(Some(&script.by)),
         output::ago(script.made),
         cost,
@@ -443,7 +443,7 @@ fn print_escalation(nth: usize, escalation: &Escalation) {
     let several = escalation.unknown.len() > 1;
     let stopped_at = escalation.stopped_at.iter();
     for explained in escalation.unknown.iter().chain(stopped_at) {
-        let Explained { mutation, tried, why, verify, check } = explained;
+        let MutationExplanation { mutation, tried, why, verify, check } = explained;
         let known = if escalation.stopped_at.is_some() { "known" } else { "unknown" };
         for (name, text) in [("tried", tried), (known, why), ("verify", verify), ("check", check)] {
             output::print(&format!("  {name:9} {}", output::plain(Some(text))));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use hapax::Hapax;
 use hapax::outbox::{RecordFilter, RecordStatus, Redrive, SinkName, Status};
-use hapax_pipeline::{Refusals, Refused};
+use hapax_pipeline::{RefusalEvent, Refusals};
 use hapax_postgres::History;
 use hapax_server::wire;
 use serde_json::{Value, json};
@@ -251,7 +251,7 @@ async fn export(global: &Global, hapax: &Hapax, to: Option<&Path>) -> Result<Exi
 }
 
 /// The refusals of guards in this namespace, as the journal has them.
-async fn refusals(hapax: &Hapax) -> Result<Vec<Refused>, Failed> {
+async fn refusals(hapax: &Hapax) -> Result<Vec<RefusalEvent>, Failed> {
     let (mut fold, mut after, mut refused) = (Refusals::default(), 0, Vec::new());
     loop {
         let page = hapax.journal().entries(after, 1_000).await?;
@@ -290,7 +290,7 @@ fn ledger_entry(found: &RecordStatus) -> Value {
 }
 
 /// A refusal has no place in the outbox, only one in the journal.
-fn refusal_entry(refused: &Refused) -> Value {
+fn refusal_entry(refused: &RefusalEvent) -> Value {
     json!({
         "outbox_id": null,
         "event_name": refused.event,

@@ -38,7 +38,7 @@ async fn list(global: &Global, hapax: &Hapax, all: bool, limit: usize) -> Result
         vec![
             review.key.to_string(),
             ago(review.opened),
-            review.standing.as_str().to_owned(),
+            review.status.as_str().to_owned(),
             output::plain(Some(&review.dataset_id)),
             output::plain(Some(&review.reason)),
         ]

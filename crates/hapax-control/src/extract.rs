@@ -10,40 +10,40 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 
 use crate::error::Error;
-use crate::receive::Receiver;
-use crate::request::Request;
+use crate::receive::ControlReceiver;
+use crate::request::ControlRequest;
 
-/// A request as it came in, not checked yet: hand it to [`Receiver::receive`].
+/// A request as it came in, not checked yet: hand it to [`ControlReceiver::receive`].
 ///
 /// ```
 /// use axum::extract::State;
 /// use axum::routing::post;
 /// use hapax::Hapax;
-/// use hapax_control::{Error, Incoming, Receiver, Registry};
+/// use hapax_control::{Error, Incoming, ControlReceiver, Registry};
 ///
 /// async fn control(
-///     State(receiver): State<Receiver>,
+///     State(receiver): State<ControlReceiver>,
 ///     Incoming(request): Incoming,
 /// ) -> Result<Vec<u8>, Error> {
-///     let done = receiver.receive(&request, |_payload| async { Ok("told 3 nodes") }).await?;
+///     let done = receiver.receive(&request, |_payload| async { Ok("notified 3 nodes") }).await?;
 ///     Ok(done.body().unwrap_or_default().to_vec())
 /// }
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
 /// # let hapax = Hapax::builder().in_memory();
-/// let receiver = Receiver::new(hapax, Registry::standard());
+/// let receiver = ControlReceiver::new(hapax, Registry::standard());
 /// let app: axum::Router =
 ///     axum::Router::new().route("/control", post(control)).with_state(receiver);
 /// # }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Incoming(pub Request);
+pub struct Incoming(pub ControlRequest);
 
 /// Why a request could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Rejected {
+pub enum IncomingRejection {
     /// It is larger than the limit, or broke off.
     #[error("the request is larger than is accepted, or was cut off")]
     Body,
@@ -54,44 +54,49 @@ pub enum Rejected {
 
 impl<S> FromRequest<S> for Incoming
 where
-    Receiver: FromRef<S>,
+    ControlReceiver: FromRef<S>,
     S: Send + Sync,
 {
-    type Rejection = Rejected;
+    type Rejection = IncomingRejection;
 
-    async fn from_request(request: HttpRequest, state: &S) -> Result<Self, Rejected> {
-        let receiver = Receiver::from_ref(state);
+    async fn from_request(request: HttpRequest, state: &S) -> Result<Self, IncomingRejection> {
+        let receiver = ControlReceiver::from_ref(state);
         let (head, body) = request.into_parts();
-        let computation = header(&head.headers, Request::COMPUTATION)?;
-        let computation = computation.ok_or(Rejected::Header(Request::COMPUTATION))?.to_owned();
-        let epoch = header(&head.headers, Request::EPOCH)?.and_then(|text| text.parse().ok());
-        let epoch = epoch.ok_or(Rejected::Header(Request::EPOCH))?;
-        let key = match header(&head.headers, Request::KEY)? {
+        let computation = header(&head.headers, ControlRequest::COMPUTATION)?;
+        let computation =
+            computation.ok_or(IncomingRejection::Header(ControlRequest::COMPUTATION))?.to_owned();
+        let epoch =
+            header(&head.headers, ControlRequest::EPOCH)?.and_then(|text| text.parse().ok());
+        let epoch = epoch.ok_or(IncomingRejection::Header(ControlRequest::EPOCH))?;
+        let key = match header(&head.headers, ControlRequest::KEY)? {
             Some(text) => {
                 let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
                 let key = bare.unwrap_or(text).parse();
-                Some(key.map_err(|_| Rejected::Header(Request::KEY))?)
+                Some(key.map_err(|_| IncomingRejection::Header(ControlRequest::KEY))?)
             }
             None => None,
         };
         let body = Limited::new(body, receiver.largest).collect().await;
-        let payload = body.map_err(|_| Rejected::Body)?.to_bytes().to_vec();
-        Ok(Self(Request { computation, epoch, key, payload }))
+        let payload = body.map_err(|_| IncomingRejection::Body)?.to_bytes().to_vec();
+        Ok(Self(ControlRequest { computation, epoch, key, payload }))
     }
 }
 
 /// The one value of a header.
-fn header<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Rejected> {
+fn header<'a>(
+    headers: &'a HeaderMap,
+    name: &'static str,
+) -> Result<Option<&'a str>, IncomingRejection> {
     let mut values = headers.get_all(name).iter();
     let (value, more) = (values.next(), values.next());
     match (value.map(|value| value.to_str()), more) {
         (None, _) => Ok(None),
         (Some(Ok(text)), None) => Ok(Some(text)),
-        _ => Err(Rejected::Header(name)),
+        _ => Err(IncomingRejection::Header(name)),
     }
 }
 
-impl IntoResponse for Rejected {
+impl IntoResponse for IncomingRejection {
     fn into_response(self) -> Response {
         let (status, code) = match self {
             Self::Body => (StatusCode::PAYLOAD_TOO_LARGE, "HX0303"),
@@ -164,13 +169,16 @@ mod tests {
 
     const PROBE: &str = "connector.health_probe.v1";
 
-    async fn incoming(headers: &[(&str, &str)], body: &'static str) -> Result<Request, Rejected> {
+    async fn incoming(
+        headers: &[(&str, &str)],
+        body: &'static str,
+    ) -> Result<ControlRequest, IncomingRejection> {
         let mut request = HttpRequest::post("/");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::from(body)).unwrap();
-        let receiver = Receiver::new(Hapax::builder().in_memory(), Registry::standard());
+        let receiver = ControlReceiver::new(Hapax::builder().in_memory(), Registry::standard());
         Incoming::from_request(request, &receiver.largest(8)).await.map(|Incoming(request)| request)
     }
 
@@ -179,30 +187,33 @@ mod tests {
     async fn the_receiver_reads_what_the_sender_wrote() {
         let key = crate::derive_key(PROBE, 7, b"{}").unwrap();
         let (epoch, payload) = (7, b"{}".to_vec());
-        let sent = Request { computation: PROBE.into(), epoch, key: Some(key), payload };
+        let sent = ControlRequest { computation: PROBE.into(), epoch, key: Some(key), payload };
         let headers: Vec<_> = sent.headers().collect();
         let mut headers: Vec<_> =
             headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         assert_eq!(incoming(&headers, "{}").await, Ok(sent.clone()));
         let quoted = format!("\"{key}\"");
-        headers.retain(|(name, _)| *name != Request::KEY);
-        assert_eq!(incoming(&headers, "{}").await, Ok(Request { key: None, ..sent.clone() }));
-        headers.push((Request::KEY, &quoted));
+        headers.retain(|(name, _)| *name != ControlRequest::KEY);
+        assert_eq!(
+            incoming(&headers, "{}").await,
+            Ok(ControlRequest { key: None, ..sent.clone() })
+        );
+        headers.push((ControlRequest::KEY, &quoted));
         assert_eq!(incoming(&headers, "{}").await, Ok(sent));
-        assert_eq!(incoming(&headers, "123456789").await, Err(Rejected::Body));
+        assert_eq!(incoming(&headers, "123456789").await, Err(IncomingRejection::Body));
     }
 
     #[tokio::test]
     async fn an_unreadable_header_is_named() {
-        let (name, epoch) = ((Request::COMPUTATION, PROBE), (Request::EPOCH, "7"));
+        let (name, epoch) = ((ControlRequest::COMPUTATION, PROBE), (ControlRequest::EPOCH, "7"));
         for (headers, missing) in [
-            (vec![epoch], Request::COMPUTATION),
-            (vec![name], Request::EPOCH),
-            (vec![name, (Request::EPOCH, "-1")], Request::EPOCH),
-            (vec![name, epoch, epoch], Request::EPOCH),
-            (vec![name, epoch, (Request::KEY, "sha256:12")], Request::KEY),
+            (vec![epoch], ControlRequest::COMPUTATION),
+            (vec![name], ControlRequest::EPOCH),
+            (vec![name, (ControlRequest::EPOCH, "-1")], ControlRequest::EPOCH),
+            (vec![name, epoch, epoch], ControlRequest::EPOCH),
+            (vec![name, epoch, (ControlRequest::KEY, "sha256:12")], ControlRequest::KEY),
         ] {
-            assert_eq!(incoming(&headers, "{}").await, Err(Rejected::Header(missing)));
+            assert_eq!(incoming(&headers, "{}").await, Err(IncomingRejection::Header(missing)));
         }
     }
 

@@ -3,18 +3,18 @@
 //! A request is one of the [registered](Registry) computations. One that may be retried carries a
 //! key derived from its name, the epoch of its domain and its bytes; a key of one epoch is worth
 //! nothing in another. The sending side [dispatches](ControlPlane::dispatch), the receiving side
-//! [receives](Receiver::receive), and the ledger is consulted before anything is sent or run.
+//! [receives](ControlReceiver::receive). Both consult the ledger before they send or run anything.
 //!
 //! ```
 //! use hapax::Hapax;
-//! use hapax_control::{ControlPlane, Receiver, Registry, SendError};
+//! use hapax_control::{ControlPlane, ControlReceiver, Registry, SendError};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let ours = Hapax::builder().in_memory();
 //! # let theirs = Hapax::builder().in_memory();
 //! let plane = ControlPlane::new(ours, Registry::standard());
-//! let peer = Receiver::new(theirs, Registry::standard());
+//! let peer = ControlReceiver::new(theirs, Registry::standard());
 //!
 //! for _ in 0..2 {
 //!     let answer = plane
@@ -22,12 +22,12 @@
 //!             let peer = peer.clone();
 //!             async move {
 //!                 // Over the wire this is a POST with `request.headers()` and `request.payload`.
-//!                 let done = peer.receive(&request, |_| async { Ok("told 3 nodes") }).await?;
+//!                 let done = peer.receive(&request, |_| async { Ok("notified 3 nodes") }).await?;
 //!                 Ok::<_, SendError>(done.outcome)
 //!             }
 //!         })
 //!         .await?;
-//!     assert_eq!(answer.body(), Some(&b"told 3 nodes"[..]));
+//!     assert_eq!(answer.body(), Some(&b"notified 3 nodes"[..]));
 //! }
 //! # Ok(())
 //! # }
@@ -47,9 +47,9 @@ mod request;
 pub use epochs::Epochs;
 pub use error::{Error, SendError};
 #[cfg(feature = "axum")]
-pub use extract::{Incoming, Rejected};
+pub use extract::{Incoming, IncomingRejection};
 pub use hapax::key::control::derive_key;
 pub use plane::ControlPlane;
-pub use receive::Receiver;
+pub use receive::ControlReceiver;
 pub use registry::{Computation, Pause, Registry, RegistryError, Retry};
-pub use request::Request;
+pub use request::ControlRequest;

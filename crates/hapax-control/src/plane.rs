@@ -8,9 +8,9 @@ use hapax::{Bound, Budget, Claim, Done, EffectBuilder, Failure, Hapax, How, Key,
 
 use crate::derive_key;
 use crate::error::{Error, Kind, SendError};
-use crate::event::{self, About};
+use crate::event::{self, EventSubject};
 use crate::registry::{Computation, Registry};
-use crate::request::Request;
+use crate::request::ControlRequest;
 
 /// How often a dispatch moves on to the next epoch, because its epoch ended before the request was
 /// sent.
@@ -56,7 +56,7 @@ impl ControlPlane {
         send: F,
     ) -> Result<Done, Error>
     where
-        F: FnMut(Request) -> Fut,
+        F: FnMut(ControlRequest) -> Fut,
         Fut: Future<Output = Result<T, SendError>>,
         T: Into<Outcome>,
     {
@@ -85,7 +85,7 @@ impl ControlPlane {
         send: F,
     ) -> Result<Done, Error>
     where
-        F: FnMut(Request) -> Fut,
+        F: FnMut(ControlRequest) -> Fut,
         Fut: Future<Output = Result<T, SendError>>,
         T: Into<Outcome>,
     {
@@ -94,17 +94,21 @@ impl ControlPlane {
             Some(_) => Some(derive_key(known.name(), epoch, request)?),
             None => None,
         };
-        let about = About { computation: known.name(), epoch, key };
+        let subject = EventSubject { computation: known.name(), epoch, key };
         if key.is_some() {
-            event::derived(about);
+            event::derived(subject);
         }
-        let request =
-            Request { computation: known.name().to_owned(), epoch, key, payload: request.to_vec() };
+        let request = ControlRequest {
+            computation: known.name().to_owned(),
+            epoch,
+            key,
+            payload: request.to_vec(),
+        };
         let result = self.run(known, request, send).await;
         match &result {
-            Ok(done) if done.how == How::Replayed => event::replayed(about),
-            Ok(_) => event::committed(about),
-            Err(error) => event::refused(about, error),
+            Ok(done) if done.how == How::Replayed => event::replayed(subject),
+            Ok(_) => event::committed(subject),
+            Err(error) => event::refused(subject, error),
         }
         result
     }
@@ -120,11 +124,11 @@ impl ControlPlane {
     async fn run<F, Fut, T>(
         &self,
         known: &Computation,
-        request: Request,
+        request: ControlRequest,
         send: F,
     ) -> Result<Done, Error>
     where
-        F: FnMut(Request) -> Fut,
+        F: FnMut(ControlRequest) -> Fut,
         Fut: Future<Output = Result<T, SendError>>,
         T: Into<Outcome>,
     {
@@ -158,13 +162,13 @@ impl ControlPlane {
     async fn send<F, Fut, T>(
         &self,
         known: &Computation,
-        request: Request,
+        request: ControlRequest,
         claim: Claim,
         mut send: F,
         trail: &mut Trail,
     ) -> Result<T, Failure>
     where
-        F: FnMut(Request) -> Fut,
+        F: FnMut(ControlRequest) -> Fut,
         Fut: Future<Output = Result<T, SendError>>,
         T: Into<Outcome>,
     {

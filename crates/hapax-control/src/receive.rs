@@ -8,14 +8,14 @@ use hapax::{Bound, Done, Failure, Fingerprint, Hapax, How, Key, Outcome, Safety}
 
 use crate::derive_key;
 use crate::error::Error;
-use crate::event::{self, About};
+use crate::event::{self, EventSubject};
 use crate::plane::dice;
 use crate::registry::{Computation, Registry};
-use crate::request::Request;
+use crate::request::ControlRequest;
 
 /// Receives requests, each once. Cheap to clone.
 #[derive(Clone)]
-pub struct Receiver {
+pub struct ControlReceiver {
     hapax: Hapax,
     registry: Arc<Registry>,
     wait: Duration,
@@ -23,7 +23,7 @@ pub struct Receiver {
     pub(crate) largest: usize,
 }
 
-impl Receiver {
+impl ControlReceiver {
     /// Receives registered computations, and records their outcomes in this ledger. It may be the
     /// sender's own ledger and namespace: the records of the two have different keys.
     pub fn new(hapax: Hapax, registry: impl Into<Arc<Registry>>) -> Self {
@@ -52,24 +52,24 @@ impl Receiver {
 
     /// Performs a request once. It refuses, in this order, a key of another epoch, a key that is
     /// recorded with another payload, and a key that does not follow from the request.
-    pub async fn receive<F, Fut, T>(&self, request: &Request, work: F) -> Result<Done, Error>
+    pub async fn receive<F, Fut, T>(&self, request: &ControlRequest, work: F) -> Result<Done, Error>
     where
         F: FnOnce(Vec<u8>) -> Fut,
         Fut: Future<Output = Result<T, Failure>>,
         T: Into<Outcome>,
     {
         let computation = request.computation.as_str();
-        let about = About { computation, epoch: request.epoch, key: request.key };
+        let subject = EventSubject { computation, epoch: request.epoch, key: request.key };
         let result = self.run(request, work).await;
         match &result {
-            Ok(done) if done.how == How::Replayed => event::replayed(about),
-            Ok(_) => event::committed(about),
-            Err(error) => event::refused(about, error),
+            Ok(done) if done.how == How::Replayed => event::replayed(subject),
+            Ok(_) => event::committed(subject),
+            Err(error) => event::refused(subject, error),
         }
         result
     }
 
-    async fn run<F, Fut, T>(&self, request: &Request, work: F) -> Result<Done, Error>
+    async fn run<F, Fut, T>(&self, request: &ControlRequest, work: F) -> Result<Done, Error>
     where
         F: FnOnce(Vec<u8>) -> Fut,
         Fut: Future<Output = Result<T, Failure>>,
@@ -101,7 +101,11 @@ impl Receiver {
     }
 
     /// The key under which a request is recorded here, once its own key is checked.
-    async fn checked(&self, known: &Computation, request: &Request) -> Result<Option<Key>, Error> {
+    async fn checked(
+        &self,
+        known: &Computation,
+        request: &ControlRequest,
+    ) -> Result<Option<Key>, Error> {
         let key = match (known.retry(), request.key) {
             (Some(_), Some(key)) => key,
             (None, None) => return Ok(None),

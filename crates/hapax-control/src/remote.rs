@@ -7,16 +7,16 @@ use hapax::{AttemptId, Bound, Fence, Key};
 
 use crate::derive_key;
 use crate::error::Error;
-use crate::event::{self, About};
+use crate::event::{self, EventSubject};
 use crate::plane::ControlPlane;
 use crate::registry::Computation;
 
-/// The terms on which a client requests permission.
+/// The epoch, lease and times of a client's request for permission.
 #[derive(Debug, Clone, Default)]
-pub struct Terms {
+pub struct PermitOptions {
     /// The epoch of the request; the current one unless given.
     pub epoch: Option<u64>,
-    /// The lease that the permission hangs on.
+    /// The lease that the permission depends on.
     pub lease: Option<LeaseId>,
     /// How long the permission lasts, whatever the lease.
     pub deadline: Option<Duration>,
@@ -47,10 +47,10 @@ impl ControlPlane {
         computation: &str,
         request: &[u8],
         attempt: AttemptId,
-        terms: Terms,
+        options: PermitOptions,
     ) -> Result<Permitted<'_>, Error> {
         let computation = self.known(computation)?;
-        let epoch = match terms.epoch {
+        let epoch = match options.epoch {
             Some(epoch) => epoch,
             None => self.hapax.epochs().current(computation.domain()).await?,
         };
@@ -58,9 +58,9 @@ impl ControlPlane {
             Some(_) => Some(derive_key(computation.name(), epoch, request)?),
             None => None,
         };
-        let about = About { computation: computation.name(), epoch, key };
+        let subject = EventSubject { computation: computation.name(), epoch, key };
         if key.is_some() {
-            event::derived(about);
+            event::derived(subject);
         }
         let record = match key {
             Some(key) => key,
@@ -71,16 +71,16 @@ impl ControlPlane {
             }
         };
         let bound = Bound { domain: computation.domain().clone(), epoch };
-        let mut effect = self.effect(computation, record, request, bound).wait(terms.wait);
-        if let Some(deadline) = terms.deadline {
+        let mut effect = self.effect(computation, record, request, bound).wait(options.wait);
+        if let Some(deadline) = options.deadline {
             effect = effect.deadline(deadline);
         }
-        let verdict = effect.claim_for(attempt, terms.lease).await;
+        let verdict = effect.claim_for(attempt, options.lease).await;
         let permit = verdict.and_then(Permit::of).map_err(Error::from);
         match &permit {
-            Ok(Permit::Replayed { .. }) => event::replayed(about),
+            Ok(Permit::Replayed { .. }) => event::replayed(subject),
             Ok(Permit::Granted(_)) => {}
-            Err(error) => event::refused(about, error),
+            Err(error) => event::refused(subject, error),
         }
         Ok(Permitted { computation, epoch, key, record, permit: permit? })
     }
@@ -98,12 +98,12 @@ impl ControlPlane {
         let ours = effect.filter(|effect| effect.label.as_deref() == Some(computation.name()));
         let Some(bound) = ours.and_then(|effect| effect.bound) else { return Ok(None) };
         let key = computation.retry().map(|_| record);
-        let about = About { computation: computation.name(), epoch: bound.epoch, key };
+        let subject = EventSubject { computation: computation.name(), epoch: bound.epoch, key };
         let succeeded = matches!(report, Report::Succeeded(_));
         let settled = self.hapax.remote().settle(record, by, report, Vec::new(), None).await?;
         match &settled {
-            Settled::Recorded if succeeded => event::committed(about),
-            Settled::Outdated(mismatch) => event::refused(about, &Error::Epoch(mismatch.clone())),
+            Settled::Recorded if succeeded => event::committed(subject),
+            Settled::Outdated(mismatch) => event::refused(subject, &Error::Epoch(mismatch.clone())),
             _ => {}
         }
         Ok(Some(settled))

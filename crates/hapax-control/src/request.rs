@@ -4,7 +4,7 @@ use hapax::Key;
 
 /// A request as it is sent and received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct ControlRequest {
     /// The full name of its computation.
     pub computation: String,
     /// The epoch of its domain in which it was sent.
@@ -15,7 +15,7 @@ pub struct Request {
     pub payload: Vec<u8>,
 }
 
-impl Request {
+impl ControlRequest {
     /// The header that carries the key.
     pub const KEY: &str = "idempotency-key";
     /// The header that carries the epoch.

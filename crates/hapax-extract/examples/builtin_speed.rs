@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hapax_extract::{
-    Builtin, Chunk, ChunkGraph, Class, Individual, Ontology, Property, Scope, chunks, merge,
+    Builtin, Chunk, ChunkGraph, Class, Individual, Ontology, Property, PropertyScope, chunks, merge,
 };
 
 /// Common words, the most common first.
@@ -175,12 +175,17 @@ fn time<T>(what: &str, bytes: usize, mut run: impl FnMut() -> T) {
     println!("{what:<36} {:>8.1} MB/s", bytes as f64 / 1e6 / best);
 }
 
-fn read(builtin: &Builtin, scope: &Scope, ontology: &Ontology, chunk: &Chunk<'_>) -> ChunkGraph {
+fn read(
+    builtin: &Builtin,
+    scope: &PropertyScope,
+    ontology: &Ontology,
+    chunk: &Chunk<'_>,
+) -> ChunkGraph {
     let mentions = builtin.mentions(ontology, chunk.text).unwrap_or_default();
     let properties = scope.between(&mentions);
     let statements =
         builtin.statements(ontology, chunk.text, &mentions, &properties).unwrap_or_default();
-    ChunkGraph { mentions, said: statements }
+    ChunkGraph { mentions, statements }
 }
 
 fn main() {
@@ -188,7 +193,7 @@ fn main() {
     let ontology = Arc::new(ontology(&mut dice));
     let text = prose(&mut dice, &ontology, 8_000_000);
     let pieces = chunks(&text, 2000);
-    let scope = Scope::new(&ontology);
+    let scope = PropertyScope::new(&ontology);
     let (builtin, stranger) = (Builtin::new(), Builtin::new());
     let begun = Instant::now();
     builtin.learn(&ontology).unwrap_or_else(|error| panic!("{error}"));
@@ -198,7 +203,7 @@ fn main() {
     };
     let found = find(&builtin, &ontology);
     let graph = merge(&pieces, &found, &ontology);
-    let relations: usize = found.iter().map(|found| found.said.len()).sum();
+    let relations: usize = found.iter().map(|found| found.statements.len()).sum();
     let mentions: usize = found.iter().map(|found| found.mentions.len()).sum();
     println!(
         "{} bytes, {} chunks, {mentions} mentions, {relations} relations",

@@ -17,7 +17,7 @@ mod word;
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::extractor::{Answer, Answered, Ask, Extractor, ExtractorError};
+use crate::extractor::{Answer, Answered, ChunkRequest, Extractor, ExtractorError};
 use crate::graph::{Mention, Statement};
 use crate::ontology::{Ontology, Property};
 use lexicon::Lexicon;
@@ -120,17 +120,19 @@ impl Extractor for Builtin {
         true
     }
 
-    fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {
-        Box::pin(ready(self.mentions(ask.ontology, ask.chunk).map(free)))
+    fn entities<'a>(&'a self, request: ChunkRequest<'a>) -> Answer<'a, Vec<Mention>> {
+        Box::pin(ready(self.mentions(request.ontology, request.chunk).map(free)))
     }
 
     fn relations<'a>(
         &'a self,
-        ask: Ask<'a>,
+        request: ChunkRequest<'a>,
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
     ) -> Answer<'a, Vec<Statement>> {
-        Box::pin(ready(self.statements(ask.ontology, ask.chunk, mentions, properties).map(free)))
+        Box::pin(ready(
+            self.statements(request.ontology, request.chunk, mentions, properties).map(free),
+        ))
     }
 }
 

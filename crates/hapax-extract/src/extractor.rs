@@ -12,7 +12,7 @@ use crate::params::Params;
 /// A question to an extractor about one chunk. Everything in it that changes the answer is in the
 /// chunk's key.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct ChunkRequest<'a> {
     /// The chunk.
     pub chunk: &'a str,
     /// The text before the chunk, as much as the extractor needs.
@@ -151,12 +151,12 @@ pub trait Extractor: Send + Sync + 'static {
     }
 
     /// The entities that the chunk mentions, in the order of the text.
-    fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>>;
+    fn entities<'a>(&'a self, request: ChunkRequest<'a>) -> Answer<'a, Vec<Mention>>;
 
     /// The relations that the chunk states between these mentions, by these properties only.
     fn relations<'a>(
         &'a self,
-        ask: Ask<'a>,
+        request: ChunkRequest<'a>,
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
     ) -> Answer<'a, Vec<Statement>>;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trouble_is_the_same_after_the_ledger_kept_it() {
+    fn a_failure_is_read_as_it_was_recorded() {
         for error in [
             later("busy", None),
             later("busy: very", Some(0)),

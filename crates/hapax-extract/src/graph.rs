@@ -39,8 +39,9 @@ pub struct Statement {
 pub struct ChunkGraph {
     /// The entities it mentions, in the order of the text.
     pub mentions: Vec<Mention>,
-    /// The relations it states.
-    pub said: Vec<Statement>,
+    /// The relations it states. Recorded answers call them `said`.
+    #[serde(rename = "said")]
+    pub statements: Vec<Statement>,
 }
 
 /// A place in the normalised text. Offsets count characters (Unicode scalar values), from 0.

@@ -8,12 +8,12 @@ use crate::error::Error;
 use crate::extractor::Bill;
 use crate::identity::Identity;
 use crate::ontology::Ontology;
-use crate::service::{Extract, Request};
+use crate::service::{Extract, ExtractionRequest};
 use crate::shadow::Differences;
 
 /// The result of replacing or removing an ontology.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct VersionChange {
     /// Its IRI.
     pub id: String,
     /// The version before; none if there was none.
@@ -24,9 +24,9 @@ pub struct Changed {
     pub invalidated: usize,
 }
 
-/// An ontology, as it is listed.
+/// An ontology in a list of ontologies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct OntologyEntry {
     /// Its IRI.
     pub id: String,
     /// The hash of its content.
@@ -40,7 +40,7 @@ pub struct Listed {
 
 /// Why a request finds a result, or does not.
 #[derive(Debug, Clone)]
-pub struct Explained {
+pub struct LookupExplanation {
     /// The identity of the request.
     pub identity: Identity,
     /// The version of the ontology.
@@ -48,12 +48,12 @@ pub struct Explained {
     /// Whether there is a result.
     pub found: bool,
     /// The result that comes nearest, where the request has none.
-    pub nearest: Option<Nearest>,
+    pub nearest: Option<NearestResult>,
 }
 
 /// The result nearest to a request. It may be one that was removed when its ontology changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nearest {
+pub struct NearestResult {
     /// Its key.
     pub key: Key,
     /// The parts of the key that differ: `text`, `ontologyId`, `ontologyVersion`,
@@ -68,9 +68,9 @@ pub struct Nearest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// The results in the store.
-    pub stock: CacheStats,
+    pub results: CacheStats,
     /// The size limit, in bytes.
-    pub room: u64,
+    pub max_bytes: u64,
     /// Requests of this process that found a recorded result.
     pub hits: u64,
     /// Requests that waited for an identical one.
@@ -105,7 +105,7 @@ impl Extract {
         ontology: &Ontology,
         declared: Option<&str>,
         actor: &str,
-    ) -> Result<Changed, Error> {
+    ) -> Result<VersionChange, Error> {
         let version = ontology.version();
         let metadata = serde_json::json!({
             "label": ontology.label,
@@ -137,7 +137,7 @@ impl Extract {
     }
 
     /// Removes an ontology and all results that were made from it.
-    pub async fn remove_ontology(&self, id: &str, actor: &str) -> Result<Changed, Error> {
+    pub async fn remove_ontology(&self, id: &str, actor: &str) -> Result<VersionChange, Error> {
         let which = Evict::Of { ontology: id.to_owned() };
         let changed = self.change(id, None, which, actor).await?;
         match changed.before {
@@ -152,7 +152,7 @@ impl Extract {
         kept: Option<result_index::Ontology>,
         which: Evict,
         actor: &str,
-    ) -> Result<Changed, Error> {
+    ) -> Result<VersionChange, Error> {
         let hapax = &self.hapax;
         let now = kept.as_ref().map(|kept| kept.version.clone());
         let before = hapax.results().keep_ontology(id, kept, actor).await?;
@@ -163,24 +163,24 @@ impl Extract {
             self.shared.meters.invalidations.inc_by(invalidated as u64);
             tracing::warn!(name: "ontology_cache_invalidation", ontology_id = id, old_version = before, new_version = now, entries_invalidated = invalidated, "the ontology changed; its results are gone");
         }
-        Ok(Changed { id: id.to_owned(), before, now, invalidated })
+        Ok(VersionChange { id: id.to_owned(), before, now, invalidated })
     }
 
     /// All ontologies, by id.
-    pub async fn ontologies(&self) -> Result<Vec<Listed>, Error> {
+    pub async fn ontologies(&self) -> Result<Vec<OntologyEntry>, Error> {
         let all = self.hapax.results().ontologies().await?;
         Ok(all.into_iter().map(listed).collect())
     }
 
     /// One ontology.
-    pub async fn ontology(&self, id: &str) -> Result<(Ontology, Listed), Error> {
+    pub async fn ontology(&self, id: &str) -> Result<(Ontology, OntologyEntry), Error> {
         let kept = self.hapax.results().ontology(id).await?;
         let kept = kept.ok_or_else(|| Error::UnknownOntology(id.to_owned()))?;
         Ok((Ontology::parse_json(kept.content.as_bytes())?, listed(kept)))
     }
 
     /// Why a request finds a result, or does not.
-    pub async fn explain(&self, request: &Request) -> Result<Explained, Error> {
+    pub async fn explain(&self, request: &ExtractionRequest) -> Result<LookupExplanation, Error> {
         let (identity, known) = self.identify(request).await?;
         let hapax = &self.hapax;
         let version = known.version.clone();
@@ -193,7 +193,7 @@ impl Extract {
             });
             match done {
                 Some(effect) if effect.fingerprint == identity.fingerprint => {
-                    return Ok(Explained { identity, version, found: true, nearest: None });
+                    return Ok(LookupExplanation { identity, version, found: true, nearest: None });
                 }
                 other => collides |= other.is_some(),
             }
@@ -217,20 +217,23 @@ impl Extract {
             if collides && result.key == components.key {
                 differs = vec!["extractor"];
             }
-            Nearest { key: result.key, differs, used: result.used }
+            NearestResult { key: result.key, differs, used: result.used }
         });
-        let other_key = |nearest: &Nearest| nearest.key != components.key;
+        let other_key = |nearest: &NearestResult| nearest.key != components.key;
         let nearest = compared.min_by_key(|nearest| (other_key(nearest), nearest.differs.len()));
         let nearest = match nearest {
             Some(nearest) if !other_key(&nearest) => Some(nearest),
             other => self.superseded(request).await?.or(other),
         };
-        Ok(Explained { identity, version, found: false, nearest })
+        Ok(LookupExplanation { identity, version, found: false, nearest })
     }
 
     /// The result that this request had under an earlier version of its ontology.
-    async fn superseded(&self, request: &Request) -> Result<Option<Nearest>, Error> {
-        let Request { text, ontology_id, params, .. } = request;
+    async fn superseded(
+        &self,
+        request: &ExtractionRequest,
+    ) -> Result<Option<NearestResult>, Error> {
+        let ExtractionRequest { text, ontology_id, params, .. } = request;
         let Some(kept) = self.hapax.results().ontology(ontology_id).await? else { return Ok(None) };
         let after = self.hapax.journal().last_entry().await?.saturating_sub(SEARCHED);
         for ontology_version in &earlier(&kept.metadata) {
@@ -239,7 +242,7 @@ impl Extract {
             let mut entries = entries.iter().rev();
             if let Some(entry) = entries.find(|entry| entry.state == StateName::Succeeded) {
                 let differs = vec!["ontologyVersion"];
-                return Ok(Some(Nearest { key, differs, used: entry.at }));
+                return Ok(Some(NearestResult { key, differs, used: entry.at }));
             }
         }
         Ok(None)
@@ -248,11 +251,11 @@ impl Extract {
     /// The size of the cache, and how often this process used it.
     pub async fn stats(&self) -> Result<Stats, Error> {
         let meters = &self.shared.meters;
-        let stock = self.hapax.results().stats().await?;
-        meters.results.set(stock.whole as i64);
+        let results = self.hapax.results().stats().await?;
+        meters.results.set(results.whole as i64);
         Ok(Stats {
-            stock,
-            room: self.shared.settings.room,
+            results,
+            max_bytes: self.shared.settings.max_cache_bytes,
             hits: meters.requests("hit"),
             shared: meters.requests("shared"),
             executed: meters.requests("executed"),
@@ -290,9 +293,9 @@ fn earlier(metadata: &str) -> Vec<String> {
     serde_json::from_value(metadata["earlierVersions"].clone()).unwrap_or_default()
 }
 
-fn listed(kept: result_index::Ontology) -> Listed {
+fn listed(kept: result_index::Ontology) -> OntologyEntry {
     let result_index::Ontology { id, version, metadata, updated, .. } = kept;
-    Listed { id, version, metadata, updated }
+    OntologyEntry { id, version, metadata, updated }
 }
 
 fn differences(

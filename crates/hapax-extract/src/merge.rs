@@ -23,7 +23,7 @@ pub fn merge(chunks: &[Chunk<'_>], found: &[ChunkGraph], ontology: &Ontology) ->
             gathered.places.insert(ruler.place(mention.start, mention.end));
             gathered.forms.insert(ruler.slice(mention.start, mention.end));
         }
-        for statement in &found.said {
+        for statement in &found.statements {
             let (Some(&subject), Some(&object)) =
                 (of.get(statement.subject), of.get(statement.object))
             else {
@@ -78,7 +78,8 @@ impl<'a> Ruler<'a> {
             return Self { chunk: *chunk, start, end: start + text.len(), known: Vec::new() };
         }
         let mentions = found.mentions.iter().flat_map(|mention| [mention.start, mention.end]);
-        let statements = found.said.iter().flat_map(|statement| [statement.start, statement.end]);
+        let statements =
+            found.statements.iter().flat_map(|statement| [statement.start, statement.end]);
         let mut offsets: Vec<usize> =
             mentions.chain(statements).map(|at| floor(text, at)).collect();
         offsets.sort_unstable();
@@ -143,8 +144,8 @@ mod tests {
             let (subject, object) = (number(start, false), number(end, true));
             Statement { subject, property: "meets".to_owned(), object, start, end }
         });
-        let said = statements.collect();
-        ChunkGraph { mentions, said }
+        let statements = statements.collect();
+        ChunkGraph { mentions, statements }
     }
 
     fn merged(size: usize) -> Graph {
@@ -187,7 +188,7 @@ mod tests {
     fn entities_come_by_id_and_relations_by_their_ends_each_once() {
         let chunks = chunks(TEXT, 100);
         let mut found = find(chunks[0].text);
-        found.said.extend(found.said.clone());
+        found.statements.extend(found.statements.clone());
         found.mentions.extend(found.mentions.clone());
         let graph = merge(&chunks, &[found], &Ontology::default());
         assert_eq!(graph, merged(100));
@@ -200,7 +201,7 @@ mod tests {
         let mut found = find(chunks[0].text);
         found.mentions[0].start = 1;
         found.mentions[1].end = 10_000;
-        found.said[0].object = 77;
+        found.statements[0].object = 77;
         let graph = merge(&chunks, &[found], &Ontology::default());
         assert!(graph.relations.is_empty());
         let ends = graph.entities.iter().flat_map(|entity| &entity.mentions).map(|place| place.end);

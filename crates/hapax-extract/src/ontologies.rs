@@ -8,7 +8,7 @@ use hapax::{Hapax, Namespace};
 
 use crate::error::Error;
 use crate::ontology::Ontology;
-use crate::scope::Scope;
+use crate::scope::PropertyScope;
 
 /// How many ontologies are cached. When there are more, the cache is cleared.
 const MOST: usize = 256;
@@ -21,7 +21,7 @@ pub struct Known {
     /// Its hash.
     pub version: String,
     /// Decides which of its properties can hold between which classes.
-    pub(crate) scope: Scope,
+    pub(crate) scope: PropertyScope,
 }
 
 /// The cached ontologies. An entry counts while the stamp of the ledger is the one it was read
@@ -54,7 +54,7 @@ impl Ontologies {
             _ => {
                 let kept = hapax.results().ontology(id).await?.ok_or_else(unknown)?;
                 let ontology = Arc::new(Ontology::parse_json(kept.content.as_bytes())?);
-                let scope = Scope::new(&ontology);
+                let scope = PropertyScope::new(&ontology);
                 Arc::new(Known { ontology, version: kept.version, scope })
             }
         };

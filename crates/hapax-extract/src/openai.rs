@@ -20,7 +20,7 @@ mod question;
 mod reading;
 mod settings;
 
-pub use meter::Spent;
+pub use meter::EndpointUsage;
 pub use settings::{ApiKey, Prices, Prompt, Settings, SettingsError};
 
 use std::fmt;
@@ -30,13 +30,13 @@ use hapax_sinks::excerpt::excerpt;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::extractor::{Answer, Answered, Ask, Bill, Extractor, ExtractorError};
+use crate::extractor::{Answer, Answered, Bill, ChunkRequest, Extractor, ExtractorError};
 use crate::graph::{Mention, Statement};
 use crate::ontology::Property;
 use crate::params::Params;
 use completion::{Completion, End};
 use dialect::Dialects;
-use endpoint::{Endpoint, Refused};
+use endpoint::{CallError, Endpoint};
 use meter::Tally;
 use question::Question;
 use reading::Reading;
@@ -83,7 +83,7 @@ impl OpenAi {
     }
 
     /// The total use until now.
-    pub fn spent(&self) -> Spent {
+    pub fn spent(&self) -> EndpointUsage {
         self.endpoint.meter.spent(self.settings.prices)
     }
 
@@ -156,7 +156,7 @@ impl OpenAi {
 }
 
 /// The pause that the endpoint requests, if it is busy and the pause is short.
-fn short_pause(refused: &Refused) -> Option<Duration> {
+fn short_pause(refused: &CallError) -> Option<Duration> {
     match (refused.status, &refused.error) {
         (Some(StatusCode::TOO_MANY_REQUESTS), ExtractorError::Later { after, .. }) => {
             after.filter(|after| *after <= POLITE)
@@ -200,7 +200,7 @@ impl Extractor for OpenAi {
     }
 
     fn bill(&self) -> Bill {
-        let Spent { calls, tokens_in, tokens_out, cost_micros, .. } = self.spent();
+        let EndpointUsage { calls, tokens_in, tokens_out, cost_micros, .. } = self.spent();
         Bill { calls, tokens_in, tokens_out, cost_micros }
     }
 
@@ -208,21 +208,22 @@ impl Extractor for OpenAi {
         self.settings.prices.map(|prices| meter::cost(prices, tokens_in, tokens_out))
     }
 
-    fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {
+    fn entities<'a>(&'a self, request: ChunkRequest<'a>) -> Answer<'a, Vec<Mention>> {
         Box::pin(async move {
-            if ask.chunk.trim().is_empty() || ask.ontology.classes.is_empty() {
+            if request.chunk.trim().is_empty() || request.ontology.classes.is_empty() {
                 return Ok(Answered::default());
             }
             let question = match self.settings.prompt {
-                Prompt::V1 => question::entities(&ask),
+                Prompt::V1 => question::entities(&request),
             };
-            self.converse(ask.params, question, |answer| reading::entities(answer, &ask)).await
+            self.converse(request.params, question, |answer| reading::entities(answer, &request))
+                .await
         })
     }
 
     fn relations<'a>(
         &'a self,
-        ask: Ask<'a>,
+        request: ChunkRequest<'a>,
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
     ) -> Answer<'a, Vec<Statement>> {
@@ -231,10 +232,10 @@ impl Extractor for OpenAi {
                 return Ok(Answered::default());
             }
             let question = match self.settings.prompt {
-                Prompt::V1 => question::relations(&ask, mentions, properties),
+                Prompt::V1 => question::relations(&request, mentions, properties),
             };
-            let read = |answer: &str| reading::relations(answer, &ask, mentions, properties);
-            self.converse(ask.params, question, read).await
+            let read = |answer: &str| reading::relations(answer, &request, mentions, properties);
+            self.converse(request.params, question, read).await
         })
     }
 }

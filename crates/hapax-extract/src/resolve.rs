@@ -279,7 +279,7 @@ mod tests {
             }
         };
         let found =
-            ChunkGraph { mentions: mentions.iter().map(mention).collect(), said: Vec::new() };
+            ChunkGraph { mentions: mentions.iter().map(mention).collect(), statements: Vec::new() };
         let resolved = resolve(&[found], &ontology());
         let thing =
             |&at: &usize| (resolved.things[at].class.clone(), resolved.things[at].name.clone());

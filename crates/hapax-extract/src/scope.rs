@@ -9,7 +9,7 @@ use crate::ontology::{Ontology, Property};
 
 /// An ontology, prepared for finding the properties that a chunk may state.
 #[derive(Debug)]
-pub struct Scope {
+pub struct PropertyScope {
     ontology: Arc<Ontology>,
     kinds: Kinds,
     ends: Vec<Ends>,
@@ -17,7 +17,7 @@ pub struct Scope {
     named: HashMap<String, usize>,
 }
 
-impl Scope {
+impl PropertyScope {
     /// Prepares an ontology.
     pub fn new(ontology: &Arc<Ontology>) -> Self {
         let kinds = Kinds::new(ontology);
@@ -83,7 +83,7 @@ mod tests {
 
     fn ids(classes: &[&str]) -> Vec<String> {
         let ontology = Arc::new(ontology());
-        let scope = Scope::new(&ontology);
+        let scope = PropertyScope::new(&ontology);
         let found = scope.among(&classes.iter().copied().collect());
         found.into_iter().map(|property| property.id.clone()).collect()
     }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_individual_counts_for_all_of_its_classes() {
-        let scope = Scope::new(&Arc::new(ontology()));
+        let scope = PropertyScope::new(&Arc::new(ontology()));
         let mention = |class: &str, individual: Option<&str>| Mention {
             class: class.to_owned(),
             individual: individual.map(str::to_owned),

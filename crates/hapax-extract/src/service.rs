@@ -23,7 +23,7 @@ use crate::ontologies::{Known, Ontologies};
 use crate::ontology::limits;
 use crate::params::Params;
 use crate::shadow::Shadow;
-use crate::workflow::{Job, Progress, Spent, panicked};
+use crate::workflow::{ExtractionUsage, Job, Progress, panicked};
 
 /// The settings of the service.
 #[derive(Debug, Clone)]
@@ -31,27 +31,27 @@ pub struct Settings {
     /// How long results are kept; forever if none. Default 7 days.
     pub ttl: Option<Duration>,
     /// The size limit of a namespace's results, in bytes. Default 1 GiB.
-    pub room: u64,
+    pub max_cache_bytes: u64,
     /// How long a request waits for an identical one. Default 10 minutes.
     pub wait: Duration,
     /// The longest text, in bytes. Default 16 MiB.
-    pub longest: usize,
+    pub max_text_bytes: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             ttl: Some(Duration::from_secs(7 * 24 * 60 * 60)),
-            room: 1024 * 1024 * 1024,
+            max_cache_bytes: 1024 * 1024 * 1024,
             wait: Duration::from_secs(600),
-            longest: 16 * 1024 * 1024,
+            max_text_bytes: 16 * 1024 * 1024,
         }
     }
 }
 
 /// A request to extract from a text.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct ExtractionRequest {
     /// The text, as it was sent.
     pub text: String,
     /// The ontology's IRI.
@@ -64,7 +64,7 @@ pub struct Request {
     pub shadow_key: Option<String>,
 }
 
-impl Request {
+impl ExtractionRequest {
     /// A request with default parameters.
     pub fn new(text: impl Into<String>, ontology_id: impl Into<String>) -> Self {
         Self {
@@ -129,7 +129,7 @@ struct Metadata<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<&'a str>,
     #[serde(flatten)]
-    spent: Spent,
+    spent: ExtractionUsage,
 }
 
 /// Extraction in a namespace of a ledger. Cheap to clone.
@@ -186,7 +186,10 @@ impl Extract {
     }
 
     /// The identity of a request, and its ontology.
-    pub async fn identify(&self, request: &Request) -> Result<(Identity, Arc<Known>), Error> {
+    pub async fn identify(
+        &self,
+        request: &ExtractionRequest,
+    ) -> Result<(Identity, Arc<Known>), Error> {
         let params = self.params(request)?;
         let known = self.shared.ontologies.get(&self.hapax, &request.ontology_id).await?;
         Ok((self.identity(request, &params, &known)?, known))
@@ -196,7 +199,7 @@ impl Extract {
     /// waits for this one.
     pub async fn extract(
         &self,
-        request: &Request,
+        request: &ExtractionRequest,
         progress: Option<mpsc::Sender<Progress>>,
     ) -> Result<Extracted, Error> {
         let began = Instant::now();
@@ -215,7 +218,7 @@ impl Extract {
 
     async fn try_extract(
         &self,
-        request: &Request,
+        request: &ExtractionRequest,
         progress: Option<mpsc::Sender<Progress>>,
         began: Instant,
     ) -> Result<Extracted, Error> {
@@ -250,9 +253,9 @@ impl Extract {
         Err(Error::Restless(request.ontology_id.clone()))
     }
 
-    fn params(&self, request: &Request) -> Result<Params, Error> {
-        if request.text.len() > self.shared.settings.longest {
-            let (size, most) = (request.text.len(), self.shared.settings.longest);
+    fn params(&self, request: &ExtractionRequest) -> Result<Params, Error> {
+        if request.text.len() > self.shared.settings.max_text_bytes {
+            let (size, most) = (request.text.len(), self.shared.settings.max_text_bytes);
             return Err(Error::Text(format!("a text of {size} bytes; at most {most} are read")));
         }
         let id = &request.ontology_id;
@@ -264,7 +267,7 @@ impl Extract {
 
     fn identity(
         &self,
-        request: &Request,
+        request: &ExtractionRequest,
         params: &Params,
         known: &Known,
     ) -> Result<Identity, Error> {
@@ -303,7 +306,7 @@ impl Extract {
     /// holds the first.
     async fn run(
         &self,
-        request: &Request,
+        request: &ExtractionRequest,
         identity: &Identity,
         job: Job,
     ) -> Result<(Key, Done), hapax::Error> {
@@ -322,7 +325,7 @@ impl Extract {
     /// Runs the job in a task of its own, which goes on when the caller has gone.
     async fn run_job(
         &self,
-        request: &Request,
+        request: &ExtractionRequest,
         identity: &Identity,
         job: Arc<Job>,
     ) -> Result<Done, hapax::Error> {
@@ -368,7 +371,7 @@ impl Extract {
     /// Counts and logs a result.
     fn report(
         &self,
-        request: &Request,
+        request: &ExtractionRequest,
         identity: Identity,
         known: &Known,
         (key, done): (Key, Done),
@@ -429,7 +432,7 @@ impl Extract {
         let mut evicted = 0;
         for _ in 0..ROUNDS {
             let CacheStats { whole, parts, bytes } = hapax.results().stats().await?;
-            let over = bytes.saturating_sub(self.shared.settings.room);
+            let over = bytes.saturating_sub(self.shared.settings.max_cache_bytes);
             if over == 0 {
                 break;
             }
@@ -477,7 +480,7 @@ impl Shared {
     /// process has recorded so much that the limit may be exceeded.
     fn is_room_due(&self) -> bool {
         let mut made = self.room_made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let much = self.recorded.load(Ordering::Relaxed) > self.settings.room / 64;
+        let much = self.recorded.load(Ordering::Relaxed) > self.settings.max_cache_bytes / 64;
         let due = much || made.is_none_or(|made| made.elapsed() > ROOM);
         if due {
             self.recorded.store(0, Ordering::Relaxed);
@@ -540,7 +543,7 @@ fn age_ms(done: &Done) -> Option<u64> {
 }
 
 /// The note in the journal beside a grant.
-fn about(request: &Request, identity: &Identity, known: &Known) -> String {
+fn about(request: &ExtractionRequest, identity: &Identity, known: &Known) -> String {
     let components = &identity.components;
     serde_json::json!({
         "kind": "extraction.v1",

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use hapax::Fingerprint;
 
 use crate::identity::Identity;
-use crate::service::Request;
+use crate::service::ExtractionRequest;
 
 /// How many keys are held. When there are more, the comparison begins anew.
 const MOST: usize = 100_000;
@@ -35,7 +35,7 @@ struct Compared {
 
 impl Shadow {
     /// Compares the key that a request brought with ours.
-    pub(crate) fn compare(&self, request: &Request, identity: &Identity) {
+    pub(crate) fn compare(&self, request: &ExtractionRequest, identity: &Identity) {
         let Some(theirs) = &request.shadow_key else { return };
         let ours = identity.fingerprint;
         let mut compared = self.lock();

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::chunk::{Chunk, chunks};
-use crate::extractor::{Answered, Ask, Extractor, ExtractorError};
+use crate::extractor::{Answered, ChunkRequest, Extractor, ExtractorError};
 use crate::graph::{ChunkGraph, Graph, Mention};
 use crate::merge::merge;
 use crate::ontologies::Known;
@@ -78,13 +78,13 @@ pub(crate) struct Job {
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) graph: Graph,
-    pub(crate) spent: Spent,
+    pub(crate) spent: ExtractionUsage,
 }
 
 /// The use of one extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Spent {
+pub struct ExtractionUsage {
     /// The number of chunks that the text was cut into.
     pub chunks: usize,
     /// How many of them were reused.
@@ -117,7 +117,7 @@ struct Part {
     chunk: usize,
     found: ChunkGraph,
     reused: bool,
-    spent: Spent,
+    spent: ExtractionUsage,
 }
 
 impl Job {
@@ -127,7 +127,7 @@ impl Job {
         let chunks = chunks(&self.text, self.params.chunk_size);
         self.report(Progress::Chunked { chunks: chunks.len() });
         let mut found = vec![ChunkGraph::default(); chunks.len()];
-        let mut spent = Spent { chunks: chunks.len(), ..Spent::default() };
+        let mut spent = ExtractionUsage { chunks: chunks.len(), ..ExtractionUsage::default() };
         let (mut reading, mut waiting) = (JoinSet::new(), chunks.iter());
         let (mut done, mut failed) = (0, None);
         loop {
@@ -196,15 +196,19 @@ impl Job {
         chunk: usize,
         span: Range<usize>,
     ) -> Result<Part, ExtractorError> {
-        let mut part =
-            Part { chunk, found: ChunkGraph::default(), reused: true, spent: Spent::default() };
+        let mut part = Part {
+            chunk,
+            found: ChunkGraph::default(),
+            reused: true,
+            spent: ExtractionUsage::default(),
+        };
         if self.extractor.is_cheap() {
             let answer = self.clone().part("found", &span, &[], {
                 let (job, span) = (self.clone(), span.clone());
                 move || async move {
-                    let mentions = job.extractor.entities(job.ask(&span)).await?;
+                    let mentions = job.extractor.entities(job.chunk_request(&span)).await?;
                     let related = job.relate(&span, &mentions.found).await?;
-                    let found = ChunkGraph { mentions: mentions.found, said: related.found };
+                    let found = ChunkGraph { mentions: mentions.found, statements: related.found };
                     Ok(Answered { found, ..Answered::default() })
                 }
             });
@@ -213,7 +217,7 @@ impl Job {
         }
         let answer = self.clone().part("entities", &span, &[], {
             let (job, span) = (self.clone(), span.clone());
-            move || async move { job.extractor.entities(job.ask(&span)).await }
+            move || async move { job.extractor.entities(job.chunk_request(&span)).await }
         });
         let mentions: Vec<Mention> = part.add(answer.await?);
         if mentions.len() > 1 {
@@ -222,7 +226,7 @@ impl Job {
                 let (job, span, mentions) = (self.clone(), span.clone(), mentions.clone());
                 move || async move { job.relate(&span, &mentions).await }
             });
-            part.found.said = part.add(answer.await?);
+            part.found.statements = part.add(answer.await?);
         }
         part.found.mentions = mentions;
         Ok(part)
@@ -238,15 +242,15 @@ impl Job {
         if mentions.len() < 2 || properties.is_empty() {
             return Ok(Answered::default());
         }
-        self.extractor.relations(self.ask(span), mentions, &properties).await
+        self.extractor.relations(self.chunk_request(span), mentions, &properties).await
     }
 
-    fn ask(&self, span: &Range<usize>) -> Ask<'_> {
+    fn chunk_request(&self, span: &Range<usize>) -> ChunkRequest<'_> {
         let before = &self.text[..span.start];
         let skipped = before.char_indices().rev().take(self.extractor.context()).last();
         let context = skipped.map_or("", |(at, _)| &before[at..]);
         let (chunk, ontology) = (&self.text[span.clone()], &self.known.ontology);
-        Ask { chunk, context, ontology, params: &self.params }
+        ChunkRequest { chunk, context, ontology, params: &self.params }
     }
 
     /// An extractor's answer about a chunk, requested once.
@@ -255,14 +259,14 @@ impl Job {
         phase: &str,
         span: &Range<usize>,
         shown: &[u8],
-        ask: F,
+        call: F,
     ) -> Result<(StoredChunk<T>, How), ExtractorError>
     where
         T: Serialize + DeserializeOwned + Send + 'static,
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<Answered<T>, ExtractorError>> + Send + 'static,
     {
-        let Ask { chunk, context, .. } = self.ask(span);
+        let ChunkRequest { chunk, context, .. } = self.chunk_request(span);
         let key = Key::derive(
             "extraction.part.v1",
             &[
@@ -284,7 +288,7 @@ impl Job {
         let job = self.clone();
         let effect = effect.label("extraction.part").about(self.about(phase));
         let run = effect.wait(SHARED_CHUNK_WAIT).share_failures().run(|claim| async move {
-            let answered = Self::guarded(ask).await;
+            let answered = Self::guarded(call).await;
             let answered = answered.map_err(|error| Failure::not_done(error.reason()))?;
             let Answered { found, calls, tokens_in, tokens_out } = answered;
             claim.index_result(IndexEntry { whole: false, ..job.index_entry() });
@@ -311,15 +315,15 @@ impl Job {
     }
 
     /// Calls the extractor. A panic becomes an error.
-    async fn guarded<T, F, Fut>(ask: F) -> Result<Answered<T>, ExtractorError>
+    async fn guarded<T, F, Fut>(call: F) -> Result<Answered<T>, ExtractorError>
     where
         T: Send + 'static,
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<Answered<T>, ExtractorError>> + Send + 'static,
     {
-        let mut asking = JoinSet::new();
-        asking.spawn(ask());
-        match asking.join_next().await {
+        let mut calling = JoinSet::new();
+        calling.spawn(call());
+        match calling.join_next().await {
             Some(answer) => answer.map_err(panicked)?,
             None => Err(ExtractorError::Never("the extractor was never called".into())),
         }

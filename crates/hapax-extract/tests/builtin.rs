@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use hapax_extract::{Ask, Builtin, ChunkGraph, Extractor, Ontology, Params, Property};
+use hapax_extract::{Builtin, ChunkGraph, ChunkRequest, Extractor, Ontology, Params, Property};
 use serde_json::json;
 
 fn ontology() -> Ontology {
@@ -53,7 +53,7 @@ fn find(text: &str) -> ChunkGraph {
     let properties: Vec<&Property> = ontology.properties.iter().collect();
     let statements =
         builtin.statements(&ontology, text, &mentions, &properties).expect("relations");
-    ChunkGraph { mentions, said: statements }
+    ChunkGraph { mentions, statements }
 }
 
 /// Every mention as `written = class/name`, or `written = individual`.
@@ -69,7 +69,7 @@ fn mentions(text: &str) -> Vec<String> {
 fn relations_in(text: &str) -> Vec<String> {
     let found = find(text);
     let name = |at: usize| &found.mentions[at].name;
-    let relations = found.said.iter().map(|statement| {
+    let relations = found.statements.iter().map(|statement| {
         format!("{} {} {}", name(statement.subject), statement.property, name(statement.object))
     });
     relations.collect()
@@ -278,7 +278,7 @@ fn nothing_has_to_do_with_itself() {
 #[test]
 fn a_relation_has_its_place() {
     let text = "So the Thames flows through London, they say.";
-    let statement = find(text).said.remove(0);
+    let statement = find(text).statements.remove(0);
     assert_eq!(&text[statement.start..statement.end], "Thames flows through London");
 }
 
@@ -354,11 +354,11 @@ fn the_built_in_extractor_waits_for_nothing_and_costs_nothing() {
     let extractor: Arc<dyn Extractor> = Arc::new(Builtin::new());
     assert_eq!(extractor.identity(), "builtin.1");
     assert_eq!(extractor.context(), 0);
-    let ask = Ask { chunk: text, context: "", ontology: &ontology, params: &params };
-    let entities = now(extractor.entities(ask)).expect("mentions");
+    let request = ChunkRequest { chunk: text, context: "", ontology: &ontology, params: &params };
+    let entities = now(extractor.entities(request)).expect("mentions");
     assert_eq!(entities.found, find(text).mentions);
     assert_eq!(entities.calls, 0);
     let properties: Vec<&Property> = ontology.properties.iter().collect();
-    let relations = now(extractor.relations(ask, &entities.found, &properties));
-    assert_eq!(relations.expect("relations").found, find(text).said);
+    let relations = now(extractor.relations(request, &entities.found, &properties));
+    assert_eq!(relations.expect("relations").found, find(text).statements);
 }

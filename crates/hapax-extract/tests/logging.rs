@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use hapax::Hapax;
-use hapax_extract::{Builtin, Class, Extract, Ontology, Request, Settings};
+use hapax_extract::{Builtin, Class, Extract, ExtractionRequest, Ontology, Settings};
 
 #[derive(Clone, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
@@ -35,9 +35,9 @@ async fn every_line_has_the_key_and_none_has_the_text() {
         ..Ontology::default()
     };
     extract.put_ontology(&ontology("river"), None, "ada").await.unwrap();
-    let request = Request {
+    let request = ExtractionRequest {
         request_id: Some("r-7".into()),
-        ..Request::new("A secret river.", "https://example.org/rivers")
+        ..ExtractionRequest::new("A secret river.", "https://example.org/rivers")
     };
     let first = extract.extract(&request, None).await.unwrap();
     extract.extract(&request, None).await.unwrap();

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use hapax::Hapax;
 use hapax_extract::openai::{ApiKey, OpenAi, Prices, Settings};
 use hapax_extract::{
-    Ask, Class, Extract, Extractor, ExtractorError, Individual, Mention, Ontology, Params,
-    Property, Request, Statement,
+    ChunkRequest, Class, Extract, ExtractionRequest, Extractor, ExtractorError, Individual,
+    Mention, Ontology, Params, Property, Statement,
 };
 use serde_json::{Value, json};
 use standin::{Play, StandIn};
@@ -97,8 +97,9 @@ async fn ask_with(
     params: &Params,
 ) -> Result<hapax_extract::Answered<Vec<Mention>>, ExtractorError> {
     let ontology = ontology();
-    let question = Ask { chunk: TEXT, context: "On football.", ontology: &ontology, params };
-    extractor.entities(question).await
+    let request =
+        ChunkRequest { chunk: TEXT, context: "On football.", ontology: &ontology, params };
+    extractor.entities(request).await
 }
 
 /// Compares both counts.
@@ -161,9 +162,9 @@ async fn relations_are_stated_between_mentions_by_the_properties_that_were_asked
     let standin = StandIn::playing([Play::Completes(answer)]).await;
     let extractor = extractor(&standin);
     let (ontology, params, mentions) = (ontology(), Params::default(), mentions());
-    let ask = Ask { chunk: TEXT, context: "", ontology: &ontology, params: &params };
+    let request = ChunkRequest { chunk: TEXT, context: "", ontology: &ontology, params: &params };
     let properties = [&ontology.properties[0]];
-    let answer = extractor.relations(ask, &mentions, &properties).await.unwrap();
+    let answer = extractor.relations(request, &mentions, &properties).await.unwrap();
     let expected =
         Statement { subject: 0, property: PLAYS_FOR.into(), object: 1, start: 0, end: quote.len() };
     assert_eq!(answer.found, [expected]);
@@ -175,9 +176,9 @@ async fn no_request_is_sent_where_there_is_nothing_to_find() {
     let standin = StandIn::playing([]).await;
     let extractor = extractor(&standin);
     let (empty, params) = (Ontology::default(), Params::default());
-    let ask = Ask { chunk: TEXT, context: "", ontology: &empty, params: &params };
-    assert_eq!(extractor.entities(ask).await, Ok(hapax_extract::Answered::default()));
-    let relations = extractor.relations(ask, &mentions(), &[]).await;
+    let request = ChunkRequest { chunk: TEXT, context: "", ontology: &empty, params: &params };
+    assert_eq!(extractor.entities(request).await, Ok(hapax_extract::Answered::default()));
+    let relations = extractor.relations(request, &mentions(), &[]).await;
     assert_eq!(relations, Ok(hapax_extract::Answered::default()));
     counted(&extractor, &standin, 0, 0);
 }
@@ -300,9 +301,10 @@ async fn relations_that_cannot_be_are_refused() {
             StandIn::playing([Play::Completes(answer.clone()), Play::Completes(answer)]).await;
         let extractor = extractor(&standin);
         let (ontology, params, mentions) = (ontology(), Params::default(), mentions());
-        let ask = Ask { chunk: TEXT, context: "", ontology: &ontology, params: &params };
+        let request =
+            ChunkRequest { chunk: TEXT, context: "", ontology: &ontology, params: &params };
         let properties = [&ontology.properties[0]];
-        let answer = extractor.relations(ask, &mentions, &properties).await.unwrap();
+        let answer = extractor.relations(request, &mentions, &properties).await.unwrap();
         assert_eq!(answer.found, []);
         let sent_back = standin.bodies()[1]["messages"][3].to_string();
         assert!(sent_back.contains(complaint), "{sent_back}");
@@ -586,7 +588,8 @@ async fn a_result_says_what_it_cost() {
         extract.put_ontology(&ontology(), None, "ada").await.unwrap();
         let metadata = async |params: &str| {
             let params = hapax::json::Json::parse(params.as_bytes()).unwrap();
-            let request = Request { params, ..Request::new(TEXT, ontology().id) };
+            let request =
+                ExtractionRequest { params, ..ExtractionRequest::new(TEXT, ontology().id) };
             let extracted = extract.extract(&request, None).await.unwrap();
             let json: Value = serde_json::from_slice(extracted.json()).unwrap();
             json["metadata"].clone()

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use expect_test::expect_file;
-use hapax_extract::{Builtin, ChunkGraph, Graph, Ontology, Scope, chunks, merge};
+use hapax_extract::{Builtin, ChunkGraph, Graph, Ontology, PropertyScope, chunks, merge};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -20,14 +20,14 @@ struct Labelled {
 }
 
 fn extract(ontology: &Arc<Ontology>, text: &str) -> Graph {
-    let (builtin, scope) = (Builtin::new(), Scope::new(ontology));
+    let (builtin, scope) = (Builtin::new(), PropertyScope::new(ontology));
     let chunks = chunks(text, 2000);
     let find = |text: &str| {
         let mentions = builtin.mentions(ontology, text).expect("mentions");
         let properties = scope.between(&mentions);
         let statements =
             builtin.statements(ontology, text, &mentions, &properties).expect("relations");
-        ChunkGraph { mentions, said: statements }
+        ChunkGraph { mentions, statements }
     };
     let found: Vec<ChunkGraph> = chunks.iter().map(|chunk| find(chunk.text)).collect();
     merge(&chunks, &found, ontology)

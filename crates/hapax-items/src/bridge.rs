@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::run::{Run, nested, now_ms, outside};
-use crate::sandbox::{Answer, Ask, ItemStart, Limit, RunEnd, Script, Stop};
-use crate::scope::{Item, Recalled};
+use crate::sandbox::{Answer, ItemStart, Limit, RunEnd, Script, ScriptRequest, Stop};
+use crate::scope::{Item, Recall};
 use crate::script_threads::ScriptThreads;
 use crate::service::Settings;
-use crate::stop::{Stopped, Why};
+use crate::stop::{StopReason, Stopped};
 use crate::tool::Tool;
 
 /// A request from the script to its run.
@@ -35,8 +35,9 @@ pub(crate) async fn execute(
     source: String,
     threads: Arc<ScriptThreads>,
 ) -> Result<(), Stopped> {
-    let (ask, mut requests) = mpsc::channel(1);
-    let (script, runtime) = (Bridge { run: run.clone(), ask, item: None }, Handle::current());
+    let (sender, mut requests) = mpsc::channel(1);
+    let (script, runtime) =
+        (Bridge { run: run.clone(), requests: sender, item: None }, Handle::current());
     threads.carry(move || within(runtime, script.play(settings, source)));
     loop {
         match requests.recv().await {
@@ -59,7 +60,7 @@ pub(crate) async fn execute(
             Some(Request::End { .. }) => {}
             Some(Request::Over(RunEnd::Completed)) => return Ok(()),
             Some(Request::Over(ended)) => return Err(stopped(&run, ended)),
-            None => return Err(run.stop(Why::logic("the script's thread is gone"))),
+            None => return Err(run.stop(StopReason::logic("the script's thread is gone"))),
         }
     }
 }
@@ -84,7 +85,7 @@ async fn serve(
             }
             Some(Request::Begin { id, .. }) => return Err(run.stop(nested(&id))),
             Some(Request::Over(ended)) => return Err(stopped(run, ended)),
-            None => return Err(run.stop(Why::logic("the script's thread is gone"))),
+            None => return Err(run.stop(StopReason::logic("the script's thread is gone"))),
         }
     }
 }
@@ -92,14 +93,14 @@ async fn serve(
 /// Why a script came to its end before the run did.
 fn stopped(run: &Run, ended: RunEnd) -> Stopped {
     run.stop(match ended {
-        RunEnd::Completed => Why::logic("the script ended inside of an item"),
-        RunEnd::Stopped => Why::logic("the run is over"),
+        RunEnd::Completed => StopReason::logic("the script ended inside of an item"),
+        RunEnd::Stopped => StopReason::logic("the run is over"),
         RunEnd::Threw { message, stack, .. } => {
             let place = stack.lines().next().map(str::trim).filter(|place| !place.is_empty());
             let message = place.map_or(message.clone(), |place| format!("{message}, {place}"));
-            Why { stack: Some(stack), ..Why::logic(message) }
+            StopReason { stack: Some(stack), ..StopReason::logic(message) }
         }
-        RunEnd::Limit { which, .. } => Why::logic(match which {
+        RunEnd::Limit { which, .. } => StopReason::logic(match which {
             Limit::Time => "the script ran for too long",
             Limit::Memory => "the script used too much memory",
             Limit::Stack => "the script went too deep",
@@ -107,12 +108,14 @@ fn stopped(run: &Run, ended: RunEnd) -> Stopped {
             Limit::Message => "the script passed something that is too large",
         }),
         RunEnd::Stuck { nested: true } => {
-            Why::logic("withItem inside of another withItem: one item after the other")
+            StopReason::logic("withItem inside of another withItem: one item after the other")
         }
         RunEnd::Stuck { nested: false } => {
-            Why::logic("the script waits for something that never comes")
+            StopReason::logic("the script waits for something that never comes")
         }
-        RunEnd::Unreadable(error) => Why::logic(format!("the script cannot be read: {error}")),
+        RunEnd::Unreadable(error) => {
+            StopReason::logic(format!("the script cannot be read: {error}"))
+        }
     })
 }
 
@@ -129,10 +132,11 @@ async fn within<T>(runtime: Handle, work: impl Future<Output = T>) -> T {
 /// A script yields its thread to the other scripts after this many answers.
 const TURNS: u64 = 64;
 
-/// The script's side.
+/// Answers a script on the script's thread. Mutations and log lines are handled here. Items and
+/// reads are requests to the task of the run.
 struct Bridge {
     run: Run,
-    ask: mpsc::Sender<Request>,
+    requests: mpsc::Sender<Request>,
     item: Option<Item>,
 }
 
@@ -144,7 +148,7 @@ impl Bridge {
             Ok(mut script) => self.follow(&mut script).await,
             Err(ended) => ended,
         };
-        let _ = self.ask.send(Request::Over(ended)).await;
+        let _ = self.requests.send(Request::Over(ended)).await;
     }
 
     /// Answers a script until it is over.
@@ -158,17 +162,19 @@ impl Bridge {
                 tokio::task::yield_now().await;
             }
             let answered = match script.next(answer) {
-                Ask::Over(ended) => return ended,
-                Ask::Log(line) => {
+                ScriptRequest::Over(ended) => return ended,
+                ScriptRequest::Log(line) => {
                     self.run.log(&line);
                     Ok(Answer::Nothing)
                 }
-                Ask::Begin { id, title } => self.begin(id, title).await.map(Answer::ItemStart),
-                Ask::Call { tool, operation, arguments } => {
+                ScriptRequest::Begin { id, title } => {
+                    self.begin(id, title).await.map(Answer::ItemStart)
+                }
+                ScriptRequest::Call { tool, operation, arguments } => {
                     let (tool, operation) = script.tools().name(tool, operation);
                     self.call(tool, operation, &arguments).await.map(Answer::Json)
                 }
-                Ask::End { result } => self.end(&result).await.map(|()| Answer::Nothing),
+                ScriptRequest::End { result } => self.end(&result).await.map(|()| Answer::Nothing),
             };
             answer = match answered {
                 Ok(answer) => answer,
@@ -182,7 +188,7 @@ impl Bridge {
         request: impl FnOnce(oneshot::Sender<T>) -> Request,
     ) -> Result<T, Stop> {
         let (reply, answer) = oneshot::channel();
-        self.ask.send(request(reply)).await.map_err(|_| Stop)?;
+        self.requests.send(request(reply)).await.map_err(|_| Stop)?;
         answer.await.map_err(|_| Stop)
     }
 
@@ -209,23 +215,23 @@ impl Bridge {
         let (found, mutates) = self.run.tool(tool, operation).map_err(|_| Stop)?;
         if !mutates {
             let (tool, operation) = (found, operation.to_owned());
-            let ask = |reply| Request::Read { tool, operation, arguments, reply };
-            return self.request(ask).await.map(|answer| hapax::document::print(&answer));
+            let request = |reply| Request::Read { tool, operation, arguments, reply };
+            return self.request(request).await.map(|answer| hapax::document::print(&answer));
         }
         let Some(item) = &self.item else {
             self.run.stop(outside(tool, operation));
             return Err(Stop);
         };
         let result = match item.recall(found, operation, arguments).map_err(|_| Stop)? {
-            Recalled::Result(result) => result,
-            Recalled::Ask(mutation) => item.perform(&mutation).await.map_err(|_| Stop)?,
+            Recall::Result(result) => result,
+            Recall::LookUp(mutation) => item.perform(&mutation).await.map_err(|_| Stop)?,
         };
         String::from_utf8(result.to_vec()).map_err(|_| Stop)
     }
 
     fn parse(&self, text: &str) -> Result<Json, Stop> {
         Json::parse(text.as_bytes()).map_err(|error| {
-            self.run.stop(Why::logic(format!("not JSON that can be kept: {error}")));
+            self.run.stop(StopReason::logic(format!("not JSON that can be kept: {error}")));
             Stop
         })
     }

@@ -8,7 +8,7 @@ use hapax::json::Json;
 use hapax::{AttemptId, Judged, Key, Outcome, Resolution, StateName};
 
 use crate::error::Error;
-use crate::escalation::{Escalation, Explained};
+use crate::escalation::{Escalation, MutationExplanation};
 use crate::identity;
 use crate::ledger::MutationView;
 use crate::manual_result;
@@ -224,7 +224,7 @@ fn check(
         return Err(Error::Invalid(why));
     }
     if of_mutation && !of_one && escalation.unknown.len() > 1 {
-        let each = |Explained { mutation, .. }: &Explained| {
+        let each = |MutationExplanation { mutation, .. }: &MutationExplanation| {
             format!("{} with attempt {}", mutation.key, mutation.judged)
         };
         let keys: Vec<_> = escalation.unknown.iter().map(each).collect();

@@ -2,7 +2,7 @@
 
 use hapax::{AttemptId, Key, KeyError};
 
-use crate::note::Failure;
+use crate::note::FailureRecord;
 
 /// Why an operation on items failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum Error {
         /// The item it was at.
         item: Option<String>,
         /// Why, and the next step.
-        failure: Box<Failure>,
+        failure: Box<FailureRecord>,
     },
     /// The decision was made about an older attempt. Look again.
     #[error("{what} has changed since attempt {attempt}; look again and decide anew")]

@@ -12,7 +12,7 @@ use crate::decision::{Action, actions};
 use crate::error::Error;
 use crate::identity;
 use crate::ledger::{ItemView, MutationView, RunView, run_view};
-use crate::note::{self, About, ITEM, ItemNote, MUTATION, MutationNote, RUN};
+use crate::note::{FailureRecord, ITEM, ItemNote, MUTATION, MutationNote, RUN, StoppedMutation};
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
 use crate::stop::brief;
@@ -34,9 +34,9 @@ pub struct Escalation {
     /// Why it is escalated.
     pub reason: String,
     /// The mutations whose outcome or result is unknown, each with an explanation.
-    pub unknown: Vec<Explained>,
+    pub unknown: Vec<MutationExplanation>,
     /// The mutation that the item stopped at, where its outcome is known.
-    pub stopped_at: Option<Explained>,
+    pub stopped_at: Option<MutationExplanation>,
     /// The possible actions.
     pub actions: Vec<Action>,
 }
@@ -53,7 +53,7 @@ pub struct Escalations {
 /// A mutation that an escalation explains: its outcome or result is unknown, or the item stopped at
 /// it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Explained {
+pub struct MutationExplanation {
     /// The mutation.
     pub mutation: MutationView,
     /// The attempts so far.
@@ -180,8 +180,11 @@ impl Items {
     }
 
     /// Explains the mutation that a failure is about, if its outcome is known.
-    async fn stopped_at(&self, failure: &note::Failure) -> Result<Option<Explained>, Error> {
-        let Some(About { mutation: key, asked }) = &failure.about else {
+    async fn stopped_at(
+        &self,
+        failure: &FailureRecord,
+    ) -> Result<Option<MutationExplanation>, Error> {
+        let Some(StoppedMutation { key, payload: asked }) = &failure.mutation else {
             return Ok(None);
         };
         let Some(found) = self.found(*key).await? else { return Ok(None) };
@@ -189,7 +192,7 @@ impl Items {
         let tried = tried(&mutation);
         let was = brief(&mutation.payload);
         Ok(match mutation.state {
-            MutationState::Applied => Some(Explained {
+            MutationState::Applied => Some(MutationExplanation {
                 tried: format!("{tried}, and applied, with {was}"),
                 why: format!("its outcome is known; it is asked for now with {asked}"),
                 verify: "there is nothing to look up: it was applied, and is not applied again"
@@ -197,7 +200,7 @@ impl Items {
                 check: format!("whether what was applied at {} is right as it is", mutation.target),
                 mutation,
             }),
-            MutationState::Failed => Some(Explained {
+            MutationState::Failed => Some(MutationExplanation {
                 tried: format!("{tried}, with {asked}"),
                 why: format!("its outcome is known: it did not happen. {}", failure.message),
                 verify: "there is nothing to look up: try-again attempts it again".into(),
@@ -208,11 +211,11 @@ impl Items {
         })
     }
 
-    fn explained(&self, mutation: MutationView) -> Explained {
+    fn explained(&self, mutation: MutationView) -> MutationExplanation {
         let MutationView { tool, operation, target, identity, .. } = &mutation;
         let tried = tried(&mutation);
         if mutation.state == MutationState::Applied {
-            return Explained {
+            return MutationExplanation {
                 tried: format!("{tried}, and applied"),
                 why: "its result was too large to keep".into(),
                 verify: "there is nothing to look up: it was applied. skip leaves it so, and \
@@ -245,7 +248,7 @@ impl Items {
             Some(tool) => tool.check_by_hand(&call),
             None => format!("{target}, for {}", print(identity)),
         };
-        Explained {
+        MutationExplanation {
             tried: format!("{tried}{looked}"),
             why: mutation.reason.clone().unwrap_or_default(),
             verify: match mutation.verifiable {

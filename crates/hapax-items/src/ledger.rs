@@ -8,7 +8,7 @@ use hapax_core::outcome::Cause;
 use crate::error::Error;
 use crate::identity;
 use crate::manual_result;
-use crate::note::{Failure, ItemNote, MUTATION, MutationNote, RUN, RunNote};
+use crate::note::{FailureRecord, ItemNote, MUTATION, MutationNote, RUN, RunNote};
 use crate::scope::of_attempt;
 use crate::service::Items;
 use crate::state::{ItemState, MutationState};
@@ -40,7 +40,7 @@ pub struct ItemView {
     /// When it last changed.
     pub updated: Timestamp,
     /// Why its handler did not come to its end.
-    pub failure: Option<Failure>,
+    pub failure: Option<FailureRecord>,
     /// Its place in a list, to continue after.
     pub place: u64,
 }
@@ -110,7 +110,7 @@ pub struct RunView {
     /// The lines that the script logged.
     pub log: Vec<String>,
     /// Why it did not come to its end.
-    pub failure: Option<Failure>,
+    pub failure: Option<FailureRecord>,
     /// Its place in a list, to continue after.
     pub place: u64,
 }

@@ -18,6 +18,7 @@
 //! | `due`, `schedule` | runs that ought to be under way |
 //! | `repair` | better scripts, and whether they may be used (`hapax-script` compares them) |
 
+mod applied_mutations;
 mod bridge;
 mod class;
 mod decision;
@@ -30,7 +31,6 @@ mod manual_result;
 mod note;
 mod notice;
 mod overview;
-mod past;
 mod reconcile;
 mod repair;
 mod route;
@@ -51,19 +51,19 @@ pub use class::Class;
 pub use decision::Action;
 pub use due::Due;
 pub use error::Error;
-pub use escalation::{Escalation, Escalations, Explained};
+pub use escalation::{Escalation, Escalations, MutationExplanation};
 pub use ledger::{ItemView, MutationView, RunView};
-pub use note::{About, Failure};
+pub use note::{FailureRecord, StoppedMutation};
 pub use notice::NEEDS_ATTENTION;
-pub use overview::Page;
+pub use overview::ItemPage;
 pub use reconcile::Reconciled;
 pub use repair::{MAINTAINER, MAX_PROPOSAL, Maintainer, PLANNER, Program, Repair, differences};
-pub use route::{Budget, EscalationCause, Next, Spent, route};
+pub use route::{BudgetUsage, EscalationCause, FailureBudget, NextStep, route};
 pub use run::Run;
 pub use sandbox::Limits;
 pub use scope::Item;
-pub use script::{MAX_SCRIPT, Repaired, Script, VersionStatus};
-pub use service::{Items, Ran, Settings};
+pub use script::{MAX_SCRIPT, RepairDetails, Script, VersionStatus};
+pub use service::{CompletedRun, Items, Settings};
 pub use state::{ItemState, MutationState};
 pub use tool::{Call, Difference, Operation, Plan, Tool, ToolError};
 pub use version::Version;

@@ -7,7 +7,7 @@ use hapax::{AttemptId, Fence, Key};
 use hapax_core::key::mutation::Mutation;
 
 use crate::class::Class;
-use crate::route::Spent;
+use crate::route::BudgetUsage;
 use crate::tool::{Call, Plan};
 use crate::version::Version;
 
@@ -20,7 +20,7 @@ pub(crate) const MUTATION: &str = "mutation";
 
 /// Why an item or a run stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct FailureRecord {
     /// Its class.
     pub class: Class,
     /// The error message.
@@ -31,20 +31,20 @@ pub struct Failure {
     pub next: String,
     /// When the retry is due, in milliseconds since 1970.
     pub retry_at: Option<u64>,
-    /// The mutation that it is about.
-    pub about: Option<About>,
+    /// The mutation that it stopped at, if it stopped at one.
+    pub mutation: Option<StoppedMutation>,
 }
 
 /// A mutation that an item stopped at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct About {
+pub struct StoppedMutation {
     /// Its key.
-    pub mutation: Key,
-    /// The payload of this request, as JSON; only the beginning, if it is long.
-    pub asked: String,
+    pub key: Key,
+    /// The payload of the request that stopped, as JSON; only the beginning, if it is long.
+    pub payload: String,
 }
 
-impl Failure {
+impl FailureRecord {
     fn write(&self, to: Object) -> Object {
         to.text("class", self.class.as_str())
             .text("message", self.message.as_str())
@@ -53,9 +53,9 @@ impl Failure {
             .number("retry_at", self.retry_at)
             .text(
                 "mutation",
-                self.about.as_ref().map(|about| about.mutation.to_string()).as_deref(),
+                self.mutation.as_ref().map(|mutation| mutation.key.to_string()).as_deref(),
             )
-            .text("asked", self.about.as_ref().map(|about| about.asked.as_str()))
+            .text("asked", self.mutation.as_ref().map(|mutation| mutation.payload.as_str()))
     }
 
     fn read(json: &Json) -> Option<Self> {
@@ -65,9 +65,9 @@ impl Failure {
             stack: text(json, "stack"),
             next: text(json, "next").unwrap_or_default(),
             retry_at: number(json, "retry_at"),
-            about: text(json, "mutation").and_then(|key| {
-                let asked = text(json, "asked").unwrap_or_default();
-                Some(About { mutation: key.parse().ok()?, asked })
+            mutation: text(json, "mutation").and_then(|key| {
+                let payload = text(json, "asked").unwrap_or_default();
+                Some(StoppedMutation { key: key.parse().ok()?, payload })
             }),
         })
     }
@@ -90,16 +90,16 @@ impl Account {
 
     /// The account after a failure: only transient failures count, not the times a person had to
     /// decide.
-    pub(crate) fn after(self, failure: &Failure, now_ms: u64) -> Self {
+    pub(crate) fn after(self, failure: &FailureRecord, now_ms: u64) -> Self {
         match failure.class {
             Class::Transient => self.failed(now_ms),
             _ => self,
         }
     }
 
-    pub(crate) fn spent(self, now_ms: u64) -> Spent {
+    pub(crate) fn spent(self, now_ms: u64) -> BudgetUsage {
         let for_ms = now_ms.saturating_sub(self.since_ms);
-        Spent { failures: self.failures, for_ms, ..Spent::default() }
+        BudgetUsage { failures: self.failures, for_ms, ..BudgetUsage::default() }
     }
 
     fn write(self, to: Object) -> Object {
@@ -124,7 +124,7 @@ pub(crate) struct ItemNote {
     pub(crate) version: Version,
     pub(crate) run: Key,
     pub(crate) account: Account,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<FailureRecord>,
 }
 
 impl ItemNote {
@@ -152,7 +152,7 @@ impl ItemNote {
             version: text(&json, "version")?.parse().ok()?,
             run: text(&json, "run")?.parse().ok()?,
             account: Account::read(&json),
-            failure: Failure::read(&json),
+            failure: FailureRecord::read(&json),
         })
     }
 }
@@ -176,7 +176,7 @@ pub(crate) struct RunNote {
     /// Whether there were more questions than are kept.
     pub(crate) reads_cut: bool,
     pub(crate) account: Account,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<FailureRecord>,
 }
 
 /// A read that a script requested, and the answer.
@@ -242,7 +242,7 @@ impl RunNote {
             }),
             reads_cut: hapax::document::flag(&json, "reads_cut"),
             account: Account::read(&json),
-            failure: Failure::read(&json),
+            failure: FailureRecord::read(&json),
         })
     }
 }

@@ -27,7 +27,10 @@ const MOST_EMITTED: usize = 1_000;
 impl Items {
     /// Emits an event for each open escalation that is not in `emitted`, once; then sets `emitted`
     /// to the open escalations.
-    pub async fn tell_open(&self, emitted: &mut BTreeSet<(Key, AttemptId)>) -> Result<(), Error> {
+    pub async fn emit_open_escalations(
+        &self,
+        emitted: &mut BTreeSet<(Key, AttemptId)>,
+    ) -> Result<(), Error> {
         let open = self.open_escalations(None, None, MOST_EMITTED).await?;
         let of = |found: &PartRecord| (found.name.key, found.effect.attempt);
         let before = std::mem::replace(emitted, open.iter().map(of).collect());
@@ -36,7 +39,7 @@ impl Items {
     }
 
     /// Emits an event for each escalation of a workflow, once. If that fails,
-    /// [`tell_open`](Self::tell_open) emits it later.
+    /// [`emit_open_escalations`](Self::emit_open_escalations) emits it later.
     pub(crate) async fn emit_escalations(&self, workflow: &str) {
         let emitted = async {
             let open = self.open_escalations(Some(workflow), None, MOST_EMITTED).await?;
@@ -109,7 +112,7 @@ impl Items {
         let emitted = effect.run(|claim| async move {
             let payload = Payload::of(&document)?;
             claim.emit(Event::new(NEEDS_ATTENTION, workflow, payload))?;
-            Ok::<_, Failure>("told")
+            Ok::<_, Failure>("emitted")
         });
         match emitted.await {
             Ok(_) => Ok(()),

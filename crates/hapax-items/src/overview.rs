@@ -13,7 +13,7 @@ use crate::tool::Operation;
 
 /// A page of a workflow's items.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
+pub struct ItemPage {
     /// The items.
     pub items: Vec<ItemView>,
     /// The place to continue after; none if there are no more.
@@ -33,7 +33,7 @@ impl Items {
         states: &[ItemState],
         beyond: Option<u64>,
         limit: usize,
-    ) -> Result<Page, Error> {
+    ) -> Result<ItemPage, Error> {
         let whole = Some(identity::workflow(self.hapax().namespace(), workflow)?);
         let mut wanted: Vec<StateName> =
             states.iter().flat_map(|state| state.effects()).copied().collect();
@@ -56,7 +56,7 @@ impl Items {
             items.extend(self.item_view(found).await?);
         }
         items.retain(|item| states.is_empty() || states.contains(&item.state));
-        Ok(Page { items, next })
+        Ok(ItemPage { items, next })
     }
 
     /// One run.

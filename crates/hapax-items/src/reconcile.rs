@@ -68,14 +68,18 @@ impl Items {
         }
         for found in self.mutations_in(StateName::Indeterminate).await? {
             let Some(note) = MutationNote::read(&found.part.body) else { continue };
-            pass.escalated += usize::from(self.ask_about(&note, &found).await?);
+            pass.escalated += usize::from(self.escalate_item_of(&note, &found).await?);
         }
         Ok(pass)
     }
 
-    /// Escalates the item of a mutation that no lookup can decide. Returns whether that
-    /// is new.
-    async fn ask_about(&self, note: &MutationNote, found: &PartRecord) -> Result<bool, Error> {
+    /// Escalates the item of a mutation that no lookup can decide. Returns whether it was not
+    /// escalated before.
+    async fn escalate_item_of(
+        &self,
+        note: &MutationNote,
+        found: &PartRecord,
+    ) -> Result<bool, Error> {
         let key = identity::item(self.hapax().namespace(), &note.workflow, &note.item)?;
         let Some(item) = self.found(key).await? else { return Ok(false) };
         let same = item.effect.generation == note.attempt;

@@ -16,16 +16,16 @@ use crate::error::Error;
 use crate::identity;
 use crate::ledger::MutationView;
 use crate::note::RunNote;
-use crate::route::{Next, Spent, route};
+use crate::route::{BudgetUsage, NextStep, route};
 use crate::sandbox;
-use crate::script::{Draft, MAX_SCRIPT, Repaired, Script, VersionStatus};
+use crate::script::{Draft, MAX_SCRIPT, RepairDetails, Script, VersionStatus};
 use crate::service::{Items, Settings};
 use crate::version::Version;
 
 mod dry;
 mod program;
 
-use dry::Dry;
+use dry::TrialResult;
 pub use program::Program;
 
 /// The instructions for an agent that writes scripts.
@@ -66,7 +66,7 @@ struct Proposal {
 }
 
 /// The result of the checks of a proposal.
-enum Checked {
+enum ProposalCheck {
     Fits,
     Unsure(String),
     Unfit(String),
@@ -110,19 +110,19 @@ impl Items {
             let version = newest.unwrap_or(script.version).next_minor();
             // The maintainer gets no new request while a person has to decide about the last
             // proposal.
-            if let Some(held) = proposed.iter().find(|other| other.standing == VersionStatus::Held)
-            {
+            if let Some(held) = proposed.iter().find(|other| other.status == VersionStatus::Held) {
                 return Ok(Repair::Held(held.version));
             }
             let refused = proposed.into_iter().next().and_then(|newest| newest.reason);
             let (repairs, cost) = self.repaired(workflow, script.version, &settings).await?;
-            let spent = Spent { failures: 1, repairs, cost, ..Spent::default() };
-            if route(failure.class, spent, &settings.budget, true) != Next::Repair {
+            let spent = BudgetUsage { failures: 1, repairs, cost, ..BudgetUsage::default() };
+            if route(failure.class, spent, &settings.budget, true) != NextStep::Repair {
                 let why = refused.unwrap_or_else(|| "the budget is spent".to_owned());
                 return Ok(Repair::Refused(format!("it could not be repaired: {why}")));
             }
             let evidence = self.evidence(&settings, &script, &note, refused.as_deref()).await?;
-            let answer = self.ask(&*maintainer, run.name.key, version, &evidence).await?;
+            let answer =
+                self.request_proposal(&*maintainer, run.name.key, version, &evidence).await?;
             match self.consider(&settings, &script, &note, version, answer).await? {
                 Repair::Refused(_) => {}
                 repair => return Ok(repair),
@@ -132,7 +132,7 @@ impl Items {
 
     /// Sends a maintainer one request for each version that may come of it: no answer is paid for
     /// twice.
-    async fn ask(
+    async fn request_proposal(
         &self,
         maintainer: &dyn Maintainer,
         run: hapax::Key,
@@ -173,12 +173,12 @@ impl Items {
             Err(why) => {
                 let (source, explanation) = (String::new(), String::new());
                 let nothing = Proposal { script: source, safe: false, explanation, cost: 0 };
-                (nothing, Checked::Unfit(why))
+                (nothing, ProposalCheck::Unfit(why))
             }
         };
         // The reviewer is shown the items that the fault may concern.
         let (blast_radius, blast_radius_cut) =
-            match proposal.safe && !matches!(checked, Checked::Unsure(_)) {
+            match proposal.safe && !matches!(checked, ProposalCheck::Unsure(_)) {
                 true => (Vec::new(), false),
                 false => self.blast_radius(&script.workflow, script.version).await?,
             };
@@ -186,7 +186,7 @@ impl Items {
             version,
             source: proposal.script,
             by: "maintainer".into(),
-            repair: Some(Repaired {
+            repair: Some(RepairDetails {
                 of: script.version,
                 explanation: proposal.explanation,
                 impactful: !proposal.safe,
@@ -196,13 +196,13 @@ impl Items {
             }),
         };
         let (verdict, repair) = match checked {
-            Checked::Unfit(why) => (Err(Failure::not_done(&why)), Repair::Refused(why)),
-            Checked::Unsure(why) => (Err(Failure::ambiguous(why)), Repair::Held(version)),
-            Checked::Fits if !proposal.safe => {
+            ProposalCheck::Unfit(why) => (Err(Failure::not_done(&why)), Repair::Refused(why)),
+            ProposalCheck::Unsure(why) => (Err(Failure::ambiguous(why)), Repair::Held(version)),
+            ProposalCheck::Fits if !proposal.safe => {
                 let why = "potentially impactful: items may have been dealt with wrongly";
                 (Err(Failure::ambiguous(why)), Repair::Held(version))
             }
-            Checked::Fits => (Ok(()), Repair::Activated(version)),
+            ProposalCheck::Fits => (Ok(()), Repair::Activated(version)),
         };
         self.record(&settings.name, &draft, verdict).await?;
         Ok(repair)
@@ -214,21 +214,21 @@ impl Items {
         script: &Script,
         note: &RunNote,
         proposal: &Proposal,
-    ) -> Result<Checked, Error> {
+    ) -> Result<ProposalCheck, Error> {
         if let Err(error) = sandbox::check(&proposal.script) {
-            return Ok(Checked::Unfit(format!("it cannot be read: {error}")));
+            return Ok(ProposalCheck::Unfit(format!("it cannot be read: {error}")));
         }
         let tools = self.tools_of(settings);
         let tools: Vec<&str> = tools.keys().map(String::as_str).collect();
         match differences(&script.source, &proposal.script, &tools) {
             Ok(none) if none.is_empty() => {}
-            Ok(some) => return Ok(Checked::Unfit(some.join("; "))),
-            Err(error) => return Ok(Checked::Unfit(error)),
+            Ok(some) => return Ok(ProposalCheck::Unfit(some.join("; "))),
+            Err(error) => return Ok(ProposalCheck::Unfit(error)),
         }
         Ok(match self.dry_run(settings, note, &proposal.script).await? {
-            Dry::Fits => Checked::Fits,
-            Dry::Unsure(why) => Checked::Unsure(why),
-            Dry::Unfit(why) => Checked::Unfit(why),
+            TrialResult::Fits => ProposalCheck::Fits,
+            TrialResult::Unsure(why) => ProposalCheck::Unsure(why),
+            TrialResult::Unfit(why) => ProposalCheck::Unfit(why),
         })
     }
 
@@ -237,7 +237,7 @@ impl Items {
     /// until a person decides.
     pub async fn scripts_shown(&self, workflow: &str) -> Result<Vec<Script>, Error> {
         let mut scripts = self.scripts(workflow).await?;
-        for script in scripts.iter_mut().filter(|script| script.standing == VersionStatus::Held) {
+        for script in scripts.iter_mut().filter(|script| script.status == VersionStatus::Held) {
             let Some(repair) = &mut script.repair else { continue };
             (repair.blast_radius, repair.blast_radius_cut) =
                 self.blast_radius(workflow, repair.of).await?;

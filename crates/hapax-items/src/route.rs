@@ -6,7 +6,7 @@ use crate::class::Class;
 
 /// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Next {
+pub enum NextStep {
     /// The same again, after a delay.
     Retry {
         /// The longest delay, in milliseconds; the actual delay is drawn at random below it.
@@ -31,7 +31,7 @@ pub enum EscalationCause {
 
 /// How much may be spent before the escalation. Counted from the last time a person decided.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Budget {
+pub struct FailureBudget {
     /// How often it is tried again, and after how long.
     pub retries: Backoff,
     /// For how long it is tried again, in milliseconds.
@@ -44,7 +44,7 @@ pub struct Budget {
     pub repair_cost: u64,
 }
 
-impl Default for Budget {
+impl Default for FailureBudget {
     fn default() -> Self {
         Self {
             retries: Backoff { base_ms: 1_000, cap_ms: 60_000, attempts: 5 },
@@ -58,7 +58,7 @@ impl Default for Budget {
 
 /// The budget spent so far on an item, or on a run that failed outside of any item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spent {
+pub struct BudgetUsage {
     /// How often it failed, this time included.
     pub failures: u32,
     /// How long ago it failed first, in milliseconds.
@@ -70,24 +70,29 @@ pub struct Spent {
 }
 
 /// Decides by the class of a failure and by the budget spent.
-pub fn route(class: Class, spent: Spent, budget: &Budget, maintained: bool) -> Next {
+pub fn route(
+    class: Class,
+    spent: BudgetUsage,
+    budget: &FailureBudget,
+    maintained: bool,
+) -> NextStep {
     match class {
         Class::Transient => match budget.retries.ceiling_ms(spent.failures) {
-            Some(within_ms) if spent.for_ms < budget.retry_ms => Next::Retry { within_ms },
-            _ => Next::Escalate(EscalationCause::Exhausted),
+            Some(within_ms) if spent.for_ms < budget.retry_ms => NextStep::Retry { within_ms },
+            _ => NextStep::Escalate(EscalationCause::Exhausted),
         },
-        Class::Logic if !maintained => Next::Escalate(EscalationCause::NoMaintainer),
+        Class::Logic if !maintained => NextStep::Escalate(EscalationCause::NoMaintainer),
         Class::Logic if spent.repairs < budget.repairs && spent.cost < budget.repair_cost => {
-            Next::Repair
+            NextStep::Repair
         }
-        Class::Logic => Next::Escalate(EscalationCause::Exhausted),
+        Class::Logic => NextStep::Escalate(EscalationCause::Exhausted),
         Class::Permission | Class::Precondition | Class::Indeterminate => {
-            Next::Escalate(EscalationCause::Class)
+            NextStep::Escalate(EscalationCause::Class)
         }
     }
 }
 
-impl Next {
+impl NextStep {
     /// The name in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -116,14 +121,20 @@ mod tests {
 
     /// Proves I-10: the class decides, until the budget is spent; indeterminate is never repaired.
     #[test]
-    fn the_class_of_a_failure_decides_who_deals_with_it() {
-        let budget = Budget::default();
+    fn the_class_of_a_failure_decides_the_next_step() {
+        let budget = FailureBudget::default();
         let spents = [
-            ("at first", Spent { failures: 1, ..Spent::default() }),
-            ("the fifth time", Spent { failures: 5, ..Spent::default() }),
-            ("too often", Spent { failures: 6, repairs: 3, ..Spent::default() }),
-            ("for too long", Spent { failures: 1, for_ms: u64::MAX, ..Spent::default() }),
-            ("at too high a price", Spent { failures: 1, cost: 5_000, ..Spent::default() }),
+            ("at first", BudgetUsage { failures: 1, ..BudgetUsage::default() }),
+            ("the fifth time", BudgetUsage { failures: 5, ..BudgetUsage::default() }),
+            ("too often", BudgetUsage { failures: 6, repairs: 3, ..BudgetUsage::default() }),
+            (
+                "for too long",
+                BudgetUsage { failures: 1, for_ms: u64::MAX, ..BudgetUsage::default() },
+            ),
+            (
+                "at too high a price",
+                BudgetUsage { failures: 1, cost: 5_000, ..BudgetUsage::default() },
+            ),
         ];
         let mut table = String::new();
         for class in Class::ALL {

@@ -16,12 +16,12 @@ use hapax::{Claim, Effect, Hapax, How, Key, Namespace, Outcome, Safety, State, T
 use hapax_core::outcome::Cause;
 
 use crate::identity;
-use crate::note::{Account, Failure, ItemNote, Read, RunNote};
-use crate::route::{Next, Spent, route};
+use crate::note::{Account, FailureRecord, ItemNote, Read, RunNote};
+use crate::route::{BudgetUsage, NextStep, route};
 use crate::sandbox;
 use crate::scope::{Item, ended_by};
 use crate::service::{Items, Settings};
-use crate::stop::{Brake, Course, Stopped, Why};
+use crate::stop::{Brake, FollowUp, StopReason, Stopped};
 use crate::tool::{Tool, operations};
 use crate::version::Version;
 
@@ -58,7 +58,7 @@ struct Inner {
 }
 
 /// The parts to build a run from.
-pub(crate) struct Beginning {
+pub(crate) struct RunStart {
     pub(crate) items: Items,
     pub(crate) settings: Arc<Settings>,
     pub(crate) claim: Claim,
@@ -77,8 +77,8 @@ const READS: usize = 1024 * 1024;
 const NAMED: usize = 1_000;
 
 impl Run {
-    pub(crate) fn begin(beginning: Beginning) -> Self {
-        let Beginning { items, settings, claim, whole, note, repaired } = beginning;
+    pub(crate) fn begin(beginning: RunStart) -> Self {
+        let RunStart { items, settings, claim, whole, note, repaired } = beginning;
         let (hapax, key, version) = (items.hapax().clone(), claim.key(), note.version);
         Self(Arc::new(Inner {
             maintained: settings.maintainer.is_some(),
@@ -123,7 +123,7 @@ impl Run {
         self.0.brake.check()
     }
 
-    pub(crate) fn stop(&self, why: Why) -> Stopped {
+    pub(crate) fn stop(&self, why: StopReason) -> Stopped {
         self.0.brake.pull(why)
     }
 
@@ -157,13 +157,13 @@ impl Run {
         self.check()?;
         let calls = self.0.settings.limits.calls;
         if self.0.calls.fetch_add(1, Ordering::Relaxed) >= calls {
-            return Err(self.stop(Why::logic(format!("more than {calls} calls of tools"))));
+            return Err(self.stop(StopReason::logic(format!("more than {calls} calls of tools"))));
         }
         let found = self.0.tools.get(tool).cloned();
-        let found = found.ok_or_else(|| self.stop(Why::logic(format!("no tool {tool}"))))?;
+        let found = found.ok_or_else(|| self.stop(StopReason::logic(format!("no tool {tool}"))))?;
         let known = found.operations().iter().find(|known| known.name == operation);
         let mutates = known.map(|known| known.mutates).ok_or_else(|| {
-            self.stop(Why::logic(format!("{tool} has no operation {operation:?}")))
+            self.stop(StopReason::logic(format!("{tool} has no operation {operation:?}")))
         })?;
         Ok((found, mutates))
     }
@@ -201,12 +201,14 @@ impl Run {
         let answer = match tokio::time::timeout(self.tool_timeout(), work).await {
             Ok(Ok(Ok(answer))) => answer,
             Ok(Ok(Err(error))) => {
-                return Err(self.stop(Why::new(error.class, format!("{name}: {}", error.message))));
+                return Err(
+                    self.stop(StopReason::new(error.class, format!("{name}: {}", error.message)))
+                );
             }
-            Ok(Err(_)) => return Err(self.stop(Why::logic(format!("{name} panicked")))),
+            Ok(Err(_)) => return Err(self.stop(StopReason::logic(format!("{name} panicked")))),
             Err(_) => {
                 let why = format!("{name} did not answer in time");
-                return Err(self.stop(Why::new(crate::Class::Transient, why)));
+                return Err(self.stop(StopReason::new(crate::Class::Transient, why)));
             }
         };
         let read = Read {
@@ -236,7 +238,7 @@ impl Run {
         E: std::fmt::Display,
     {
         let handler = |item| async {
-            handler(item).await.map_err(|error| self.stop(Why::logic(error.to_string())))
+            handler(item).await.map_err(|error| self.stop(StopReason::logic(error.to_string())))
         };
         or_never(self.try_item(id, title, handler).await).await
     }
@@ -261,7 +263,7 @@ impl Run {
         {
             let why =
                 format!("the {what} of an item has at most 512 bytes, and an id is not empty");
-            return Err(self.stop(Why::logic(why)));
+            return Err(self.stop(StopReason::logic(why)));
         }
         let _alone = self.0.gate.lock().await;
         self.check()?;
@@ -367,7 +369,8 @@ impl Run {
             (Ok(_), _) => Ok(answer),
             (Err(hapax::Error::Blocked(blocked)), Some(_)) => {
                 let why = format!("item {id:?} waits for a person to decide: {}", blocked.reason);
-                let why = Why::new(crate::Class::Indeterminate, why).course(Course::Wait);
+                let why =
+                    StopReason::new(crate::Class::Indeterminate, why).follow_up(FollowUp::Wait);
                 Ok(Err(self.stop(why)))
             }
             (Err(hapax::Error::Failed { .. } | hapax::Error::Blocked(_)), None)
@@ -386,7 +389,7 @@ impl Run {
         Fut: Future<Output = Result<Json, Stopped>>,
     {
         // Closes the item even if the handler panics or the waiting caller is dropped.
-        let _closes = Closes(&item);
+        let _closes = CloseOnDrop(&item);
         let work = AssertUnwindSafe(INSIDE.scope((), handler(item.clone()))).catch_unwind();
         let work = async {
             let result = work.await;
@@ -400,7 +403,7 @@ impl Run {
         };
         match result {
             Ok(result) => self.check().and(result),
-            Err(_) => Err(self.stop(Why::logic("the handler panicked"))),
+            Err(_) => Err(self.stop(StopReason::logic("the handler panicked"))),
         }
     }
 
@@ -431,19 +434,20 @@ impl Run {
     }
 
     /// The record of a failure, and whether it is escalated.
-    pub(crate) fn failed(&self, account: Account) -> (Failure, bool) {
-        let unknown = || Why::logic("the run ended without a reason");
+    pub(crate) fn failed(&self, account: Account) -> (FailureRecord, bool) {
+        let unknown = || StopReason::logic("the run ended without a reason");
         let why = self.0.brake.why().unwrap_or_else(unknown);
         let now = now_ms();
         let (repairs, cost) = self.0.repaired;
-        let spent = Spent { repairs, cost, ..account.failed(now).spent(now) };
+        let spent = BudgetUsage { repairs, cost, ..account.failed(now).spent(now) };
         let settings = &self.0.settings;
-        let (next, retry_at) = match why.course {
-            Course::Wait => ("wait", None),
-            Course::Reconcile => ("reconcile", None),
-            Course::Escalate => ("escalate", None),
-            Course::ByClass => match route(why.class, spent, &settings.budget, self.0.maintained) {
-                next @ Next::Retry { within_ms } => {
+        let (next, retry_at) = match why.follow_up {
+            FollowUp::Wait => ("wait", None),
+            FollowUp::Reconcile => ("reconcile", None),
+            FollowUp::Escalate => ("escalate", None),
+            FollowUp::ByClass => match route(why.class, spent, &settings.budget, self.0.maintained)
+            {
+                next @ NextStep::Retry { within_ms } => {
                     let dice = hapax::remote::random_id().map_or(u128::MAX, u128::from_be_bytes);
                     let within = (dice % u128::from(within_ms.max(1))) as u64;
                     (next.as_str(), Some(now + within))
@@ -451,10 +455,10 @@ impl Run {
                 next => (next.as_str(), None),
             },
         };
-        let Why { class, message, stack, about, .. } = why;
+        let StopReason { class, message, stack, mutation, .. } = why;
         let next = next.to_owned();
         let escalated = next == "escalate";
-        let failure = Failure { class, message, stack, next, retry_at, about };
+        let failure = FailureRecord { class, message, stack, next, retry_at, mutation };
         (failure, escalated)
     }
 
@@ -475,9 +479,9 @@ impl Run {
 }
 
 /// Closes an item when it is dropped.
-struct Closes<'a>(&'a Item);
+struct CloseOnDrop<'a>(&'a Item);
 
-impl Drop for Closes<'_> {
+impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         self.0.close_now();
     }
@@ -491,12 +495,14 @@ pub(crate) async fn or_never<T>(result: Result<T, Stopped>) -> T {
     }
 }
 
-pub(crate) fn outside(tool: &str, operation: &str) -> Why {
-    Why::logic(format!("{tool}.{operation} outside of any item: wrap it in withItem"))
+pub(crate) fn outside(tool: &str, operation: &str) -> StopReason {
+    StopReason::logic(format!("{tool}.{operation} outside of any item: wrap it in withItem"))
 }
 
-pub(crate) fn nested(id: &str) -> Why {
-    Why::logic(format!("withItem({id:?}) inside of another withItem: one item after the other"))
+pub(crate) fn nested(id: &str) -> StopReason {
+    StopReason::logic(format!(
+        "withItem({id:?}) inside of another withItem: one item after the other"
+    ))
 }
 
 pub(crate) fn now_ms() -> u64 {

@@ -57,7 +57,7 @@ impl Default for Limits {
 }
 
 /// A request of the script.
-pub(crate) enum Ask {
+pub(crate) enum ScriptRequest {
     /// A line for the log. Answered with nothing.
     Log(String),
     /// An item begins. Answered with the host's record of it.
@@ -204,19 +204,19 @@ impl Script {
 
     /// Goes on with the answer to the last request, up to the next request. The first answer is
     /// nothing.
-    pub(crate) fn next(&mut self, answer: Answer) -> Ask {
-        let Some(paused) = self.paused.take() else { return Ask::Over(RunEnd::Stopped) };
+    pub(crate) fn next(&mut self, answer: Answer) -> ScriptRequest {
+        let Some(paused) = self.paused.take() else { return ScriptRequest::Over(RunEnd::Stopped) };
         self.requests.resume();
-        let ask = self.context.with(|ctx| {
+        let request = self.context.with(|ctx| {
             let Ok(mut driver) = paused.resume(&ctx, &self.requests) else {
                 return Err(unable(&ctx, &self.requests));
             };
-            let ask = driver.next(answer)?;
+            let request = driver.next(answer)?;
             self.paused = Some(driver.pause());
-            Ok(ask)
+            Ok(request)
         });
         self.requests.pause();
-        ask.unwrap_or_else(Ask::Over)
+        request.unwrap_or_else(ScriptRequest::Over)
     }
 }
 

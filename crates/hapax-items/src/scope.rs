@@ -16,12 +16,12 @@ use hapax::{
 };
 use hapax_core::key::mutation::Mutation;
 
+use crate::applied_mutations::AppliedMutations;
 use crate::class::Class;
 use crate::manual_result;
 use crate::note::{MUTATION, MutationNote};
-use crate::past::Past;
 use crate::run::{Run, or_never};
-use crate::stop::{Course, Stopped, Why};
+use crate::stop::{FollowUp, StopReason, Stopped};
 use crate::tool::{Call, Difference, Tool, ToolError};
 
 /// An item, as its handler sees it. Cheap to clone.
@@ -43,7 +43,7 @@ struct Inner {
     first_seen: Timestamp,
     /// Permission to work on it; none, if it is done.
     claim: Option<Claim>,
-    past: Past,
+    applied: AppliedMutations,
     used: Mutex<HashSet<Key>>,
     /// One mutation at a time, so that at most one has an unknown outcome.
     turn: tokio::sync::Mutex<()>,
@@ -52,11 +52,11 @@ struct Inner {
 }
 
 /// A mutation, looked up among those that are known to have been applied.
-pub(crate) enum Recalled {
+pub(crate) enum Recall {
     /// It was applied in the same way, with this result.
     Result(Arc<[u8]>),
-    /// The ledger has to look it up, and perhaps the tool.
-    Ask(Box<PlannedMutation>),
+    /// It is not among those that were read. The ledger looks it up, and perhaps the tool does.
+    LookUp(Box<PlannedMutation>),
 }
 
 /// A planned mutation.
@@ -69,8 +69,8 @@ pub(crate) struct PlannedMutation {
 
 impl PlannedMutation {
     /// Adds this mutation to a failure.
-    fn about(&self, why: Why) -> Why {
-        why.about(self.key, &self.note.plan.payload)
+    fn stopped(&self, why: StopReason) -> StopReason {
+        why.at_mutation(self.key, &self.note.plan.payload)
     }
 }
 
@@ -85,9 +85,9 @@ impl Item {
         is_new: bool,
     ) -> Self {
         let whole = of_attempt(key, attempt);
-        let past = match is_new || claim.is_none() {
-            true => Past::default(),
-            false => Past::of(run.hapax().clone(), whole),
+        let applied = match is_new || claim.is_none() {
+            true => AppliedMutations::default(),
+            false => AppliedMutations::of(run.hapax().clone(), whole),
         };
         let (id, title) = (id.to_owned(), title.to_owned());
         let (used, turn) = (Mutex::default(), tokio::sync::Mutex::default());
@@ -100,7 +100,7 @@ impl Item {
             attempt,
             first_seen,
             claim,
-            past,
+            applied,
             used,
             turn,
             closed: AtomicBool::new(false),
@@ -138,7 +138,7 @@ impl Item {
             "{tool}.{operation} on {id:?}, whose handler has ended: await it inside of the handler"
         );
         tracing::warn!(name: "late_mutation", workflow = run.workflow(), item = id, "{why}");
-        run.stop(Why::logic(why).late(id))
+        run.stop(StopReason::logic(why).late(id))
     }
 
     /// Its id.
@@ -188,12 +188,12 @@ impl Item {
         let result = match run.tool(tool, operation)? {
             (tool, false) => return run.read(&*tool, operation, arguments).await,
             (tool, true) => match self.recall(tool, operation, arguments.clone())? {
-                Recalled::Result(result) => result,
-                Recalled::Ask(mutation) => self.apart(mutation).await?,
+                Recall::Result(result) => result,
+                Recall::LookUp(mutation) => self.apart(mutation).await?,
             },
         };
         Json::parse(&result).map_err(|error| {
-            run.stop(Why::logic(format!("the recorded result cannot be read: {error}")))
+            run.stop(StopReason::logic(format!("the recorded result cannot be read: {error}")))
         })
     }
 
@@ -203,22 +203,23 @@ impl Item {
         tool: Arc<dyn Tool>,
         operation: &str,
         arguments: Json,
-    ) -> Result<Recalled, Stopped> {
+    ) -> Result<Recall, Stopped> {
         let Inner { run, id, attempt, whole, .. } = &*self.0;
         if self.is_closed() {
             return Err(self.late(tool.name(), operation));
         }
         if self.is_done() {
-            return Err(run.stop(Why::logic(format!(
+            return Err(run.stop(StopReason::logic(format!(
                 "{}.{operation} on {id:?}, which is done: return early if ctx.item.isDone",
                 tool.name()
             ))));
         }
-        let (subkey, arguments) = split(arguments)
-            .map_err(|why| run.stop(Why::logic(format!("{}.{operation}: {why}", tool.name()))))?;
+        let (subkey, arguments) = split(arguments).map_err(|why| {
+            run.stop(StopReason::logic(format!("{}.{operation}: {why}", tool.name())))
+        })?;
         let plan = tool.plan(operation, &arguments).map_err(|error| {
             let why = format!("{}.{operation}: {}", tool.name(), error.message);
-            run.stop(Why::new(error.class, why))
+            run.stop(StopReason::new(error.class, why))
         })?;
         let mutation = Mutation {
             namespace: run.namespace().as_str(),
@@ -231,9 +232,9 @@ impl Item {
             identity: &plan.identity,
             subkey: subkey.as_deref(),
         };
-        let key = mutation.key().map_err(|error| run.stop(Why::logic(error.to_string())))?;
+        let key = mutation.key().map_err(|error| run.stop(StopReason::logic(error.to_string())))?;
         if !self.0.used.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
-            return Err(run.stop(Why::logic(format!(
+            return Err(run.stop(StopReason::logic(format!(
                 "a second {}.{operation} of {} for {id:?}: put both into one, or tell them apart \
                  with a `subkey` that says what each is for",
                 tool.name(),
@@ -241,9 +242,9 @@ impl Item {
             ))));
         }
         let body = MutationNote::body(&mutation, &plan.payload)
-            .map_err(|error| run.stop(Why::logic(error.to_string())))?;
-        if let Some(result) = self.0.past.known(key, &body) {
-            return Ok(Recalled::Result(result));
+            .map_err(|error| run.stop(StopReason::logic(error.to_string())))?;
+        if let Some(result) = self.0.applied.known(key, &body) {
+            return Ok(Recall::Result(result));
         }
         let note = MutationNote {
             item: id.clone(),
@@ -255,7 +256,7 @@ impl Item {
             plan,
         };
         let part = Part { whole: *whole, kind: MUTATION.into(), body };
-        Ok(Recalled::Ask(Box::new(PlannedMutation { key, note, part, tool })))
+        Ok(Recall::LookUp(Box::new(PlannedMutation { key, note, part, tool })))
     }
 
     /// Performs a mutation on a task of its own: even if the run is dropped, a mutation that has
@@ -265,7 +266,7 @@ impl Item {
         let work = tokio::spawn(async move { item.perform(&mutation).await });
         work.await.unwrap_or_else(|error| {
             let why = format!("an attempt was cut short: {error}");
-            Err(self.0.run.stop(Why::new(Class::Indeterminate, why)))
+            Err(self.0.run.stop(StopReason::new(Class::Indeterminate, why)))
         })
     }
 
@@ -277,8 +278,10 @@ impl Item {
         if self.is_closed() {
             return Err(self.late(&mutation.note.tool, &mutation.note.operation));
         }
-        let Some(claim) = &self.0.claim else { return Err(run.stop(Why::logic("it is done"))) };
-        if let Some(result) = self.0.past.find(mutation.key, &mutation.part.body).await {
+        let Some(claim) = &self.0.claim else {
+            return Err(run.stop(StopReason::logic("it is done")));
+        };
+        if let Some(result) = self.0.applied.find(mutation.key, &mutation.part.body).await {
             return Ok(result);
         }
         let mut ended = self.attempt_once(claim, mutation).await;
@@ -297,11 +300,11 @@ impl Item {
                     Some(outcome) => self.result(mutation, &outcome).await,
                     None => {
                         let why = format!("{}; it did not happen", error.message);
-                        Err(run.stop(mutation.about(Why::new(Class::Transient, why))))
+                        Err(run.stop(mutation.stopped(StopReason::new(Class::Transient, why))))
                     }
                 }
             }
-            ended => ended.map_err(|ended| run.stop(mutation.about(ended.why(mutation)))),
+            ended => ended.map_err(|ended| run.stop(mutation.stopped(ended.why(mutation)))),
         }
     }
 
@@ -397,9 +400,9 @@ impl Item {
             Ok(Some(State::Succeeded(outcome))) => Ok(Some(outcome)),
             Ok(Some(State::Failed(_)) | None) => Ok(None),
             Ok(Some(state)) => {
-                let course = match state.name() {
-                    StateName::Unknown => Course::Reconcile,
-                    _ => Course::ByClass,
+                let follow_up = match state.name() {
+                    StateName::Unknown => FollowUp::Reconcile,
+                    _ => FollowUp::ByClass,
                 };
                 let why = format!(
                     "{}.{}: whether it happened is not known: {}",
@@ -407,7 +410,7 @@ impl Item {
                     mutation.note.operation,
                     state.reason().unwrap_or("it is under way")
                 );
-                Err(run.stop(Why::new(Class::Indeterminate, why).course(course)))
+                Err(run.stop(StopReason::new(Class::Indeterminate, why).follow_up(follow_up)))
             }
             Err(error) => Err(run.stop(ended_by(&error))),
         }
@@ -459,8 +462,8 @@ impl Item {
             mutation.note.operation,
             print(&mutation.note.plan.identity)
         );
-        let why = Why::new(Class::Precondition, why).course(Course::Escalate);
-        Err(run.stop(mutation.about(why)))
+        let why = StopReason::new(Class::Precondition, why).follow_up(FollowUp::Escalate);
+        Err(run.stop(mutation.stopped(why)))
     }
 }
 
@@ -565,33 +568,33 @@ impl AttemptFailure {
         Self::WithoutResult
     }
 
-    fn why(self, mutation: &PlannedMutation) -> Why {
+    fn why(self, mutation: &PlannedMutation) -> StopReason {
         let name = format!("{}.{}", mutation.note.tool, mutation.note.operation);
         match self {
             Self::Failed(error) | Self::Ambiguous(error) => {
-                Why::new(error.class, format!("{name}: {}", error.message))
+                StopReason::new(error.class, format!("{name}: {}", error.message))
             }
-            Self::Blocked(blocked) => Why::new(
+            Self::Blocked(blocked) => StopReason::new(
                 Class::Indeterminate,
                 format!("{name}: whether it happened is not known: {}", blocked.reason),
             ),
-            Self::WithoutResult => Why::new(
+            Self::WithoutResult => StopReason::new(
                 Class::Indeterminate,
                 format!("{name} was applied, and its result was too large to keep"),
             ),
             Self::Hapax(error) => ended_by(&error),
             // The reason was recorded before.
-            Self::Stopped => Why::logic("the run is over"),
+            Self::Stopped => StopReason::logic("the run is over"),
         }
     }
 }
 
 /// Why a run ends after an error of the ledger.
-pub(crate) fn ended_by(error: &hapax::Error) -> Why {
+pub(crate) fn ended_by(error: &hapax::Error) -> StopReason {
     match error {
         hapax::Error::Refused { .. } => {
-            Why::new(Class::Precondition, error.to_string()).course(Course::Escalate)
+            StopReason::new(Class::Precondition, error.to_string()).follow_up(FollowUp::Escalate)
         }
-        _ => Why::new(Class::Transient, format!("the ledger: {error}")),
+        _ => StopReason::new(Class::Transient, format!("the ledger: {error}")),
     }
 }

@@ -39,16 +39,16 @@ pub struct Script {
     /// When it was recorded.
     pub made: Timestamp,
     /// Whether it may be used.
-    pub standing: VersionStatus,
+    pub status: VersionStatus,
     /// Why it may not be used, for people.
     pub reason: Option<String>,
     /// The details of the repair, if it is one.
-    pub repair: Option<Repaired>,
+    pub repair: Option<RepairDetails>,
 }
 
 /// The details of a repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repaired {
+pub struct RepairDetails {
     /// The version it repairs.
     pub of: Version,
     /// The change, and the reason for it.
@@ -102,7 +102,7 @@ pub(crate) struct Draft {
     pub(crate) version: Version,
     pub(crate) source: String,
     pub(crate) by: String,
-    pub(crate) repair: Option<Repaired>,
+    pub(crate) repair: Option<RepairDetails>,
 }
 
 impl Draft {
@@ -131,7 +131,7 @@ impl Script {
         let json = Json::parse(&found.part.body).ok()?;
         let Effect { attempt, created, state, .. } = &found.effect;
         let repair = text(&json, "of").and_then(|of| {
-            Some(Repaired {
+            Some(RepairDetails {
                 of: of.parse().ok()?,
                 explanation: text(&json, "explanation").unwrap_or_default(),
                 impactful: hapax::document::flag(&json, "impactful"),
@@ -148,7 +148,7 @@ impl Script {
             source: text(&json, "source")?,
             by: text(&json, "by")?,
             made: *created,
-            standing: VersionStatus::of(state.name()),
+            status: VersionStatus::of(state.name()),
             reason: state.reason().map(str::to_owned),
             repair,
         })
@@ -297,7 +297,7 @@ impl Items {
 
 /// The active version: the highest that may be used.
 pub(crate) fn active(scripts: &[Script]) -> Option<&Script> {
-    let usable = scripts.iter().filter(|script| script.standing == VersionStatus::Usable);
+    let usable = scripts.iter().filter(|script| script.status == VersionStatus::Usable);
     usable.max_by_key(|script| script.version)
 }
 

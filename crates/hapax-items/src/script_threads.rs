@@ -21,21 +21,21 @@ use futures_util::task::LocalSpawnExt as _;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// How many threads there are at most, on a machine with few cores.
-const SEATS: usize = 16;
+const SMALL_MACHINE_THREADS: usize = 16;
 
 /// Starts a future on the thread that it stays on.
-type Begin = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+type StartFuture = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// The script threads, started on demand.
 #[derive(Default)]
 pub(crate) struct ScriptThreads {
-    seats: Mutex<Vec<Seat>>,
+    threads: Mutex<Vec<ScriptThread>>,
 }
 
 /// One thread, and the number of scripts on it.
-struct Seat {
+struct ScriptThread {
     load: Arc<AtomicUsize>,
-    begin: UnboundedSender<Begin>,
+    begin: UnboundedSender<StartFuture>,
 }
 
 impl ScriptThreads {
@@ -44,46 +44,47 @@ impl ScriptThreads {
     where
         F: Future<Output = ()> + 'static,
     {
-        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        let load = |seat: &Seat| seat.load.load(Ordering::Relaxed);
-        let least = seats.iter().map(load).min();
-        if least != Some(0) && seats.len() < most() {
-            match Seat::start(seats.len()) {
-                Ok(seat) => seats.push(seat),
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = |thread: &ScriptThread| thread.load.load(Ordering::Relaxed);
+        let least = threads.iter().map(load).min();
+        if least != Some(0) && threads.len() < most() {
+            match ScriptThread::start(threads.len()) {
+                Ok(thread) => threads.push(thread),
                 Err(error) => {
                     tracing::warn!(name: "no_thread_for_scripts", %error, "starting a script thread failed; scripts share the running ones");
                 }
             }
         }
-        let Some(seat) = seats.iter().min_by_key(|seat| load(seat)) else { return };
-        let place = LoadGuard::at(&seat.load);
+        let Some(thread) = threads.iter().min_by_key(|thread| load(thread)) else { return };
+        let guard = LoadGuard::at(&thread.load);
         let begin = move || -> Pin<Box<dyn Future<Output = ()>>> {
             let work = begin();
             Box::pin(async move {
                 work.await;
-                drop(place);
+                drop(guard);
             })
         };
-        let _ = seat.begin.send(Box::new(begin));
+        let _ = thread.begin.send(Box::new(begin));
     }
 }
 
 /// How many threads there are at most.
 fn most() -> usize {
-    std::thread::available_parallelism().map_or(SEATS, |cores| SEATS.max(2 * cores.get()))
+    std::thread::available_parallelism()
+        .map_or(SMALL_MACHINE_THREADS, |cores| SMALL_MACHINE_THREADS.max(2 * cores.get()))
 }
 
-impl Seat {
+impl ScriptThread {
     fn start(nth: usize) -> std::io::Result<Self> {
         let (begin, begun) = mpsc::unbounded_channel();
         let thread = std::thread::Builder::new().name(format!("hapax-script-{nth}"));
-        thread.spawn(move || sit(begun))?;
+        thread.spawn(move || run_all(begun))?;
         Ok(Self { load: Arc::default(), begin })
     }
 }
 
 /// Runs every future that is begun here, until the channel is closed and every future has ended.
-fn sit(mut begun: UnboundedReceiver<Begin>) {
+fn run_all(mut begun: UnboundedReceiver<StartFuture>) {
     let mut pool = LocalPool::new();
     let spawner = pool.spawner();
     pool.run_until(async move {
@@ -167,7 +168,8 @@ mod tests {
             let (end, started) = carried(&threads, 1);
             end.send(true).expect("it waits");
             seen.extend(count_threads(&started, 2));
-            let idle = || threads.seats.lock().unwrap()[0].load.load(super::Ordering::Relaxed) == 0;
+            let idle =
+                || threads.threads.lock().unwrap()[0].load.load(super::Ordering::Relaxed) == 0;
             let since = std::time::Instant::now();
             while !idle() {
                 assert!(since.elapsed() < SOON, "it ends");

@@ -13,13 +13,13 @@ use crate::error::Error;
 use crate::identity;
 use crate::note::{self, Account, RunNote};
 use crate::repair::{Maintainer, Repair};
-use crate::route::Budget;
-use crate::run::{Beginning, Run, now_ms};
+use crate::route::FailureBudget;
+use crate::run::{Run, RunStart, now_ms};
 use crate::sandbox::Limits;
 use crate::schedule;
 use crate::script::{Script, check_name};
 use crate::script_threads::ScriptThreads;
-use crate::stop::{Stopped, Why};
+use crate::stop::{StopReason, Stopped};
 use crate::tool::Tool;
 use crate::version::Version;
 
@@ -72,7 +72,7 @@ pub struct Settings {
     /// The limits of its script.
     pub limits: Limits,
     /// The budget that may be spent before an escalation.
-    pub budget: Budget,
+    pub budget: FailureBudget,
     /// The maintainer that repairs its script.
     pub maintainer: Option<Arc<dyn Maintainer>>,
     /// When it runs by itself: a cron expression in UTC, of five fields, or six with seconds first.
@@ -87,7 +87,7 @@ impl Settings {
             tools: None,
             tool_timeout: Duration::from_secs(90),
             limits: Limits::default(),
-            budget: Budget::default(),
+            budget: FailureBudget::default(),
             maintainer: None,
             schedule: None,
         }
@@ -96,7 +96,7 @@ impl Settings {
 
 /// A run that came to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ran {
+pub struct CompletedRun {
     /// Its key.
     pub key: Key,
     /// Its id.
@@ -182,7 +182,7 @@ impl Items {
 
     /// Runs a workflow's script once. `id` names the run: a run that has come to its end under this
     /// id does not run again.
-    pub async fn run(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
+    pub async fn run(&self, workflow: &str, id: Option<&str>) -> Result<CompletedRun, Error> {
         let script = self.script(workflow).await?;
         let settings = self.settings(workflow);
         let threads = self.0.threads.clone();
@@ -224,7 +224,7 @@ impl Items {
         version: Version,
         id: Option<&str>,
         work: F,
-    ) -> Result<Ran, Error>
+    ) -> Result<CompletedRun, Error>
     where
         F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<(), E>>,
@@ -232,7 +232,7 @@ impl Items {
     {
         let work = |run: Run| async move {
             let worked = work(run.clone()).await;
-            worked.map_err(|error| run.stop(Why::logic(error.to_string())))
+            worked.map_err(|error| run.stop(StopReason::logic(error.to_string())))
         };
         self.conduct(workflow, version, id, work).await
     }
@@ -243,7 +243,7 @@ impl Items {
         version: Version,
         id: Option<&str>,
         work: F,
-    ) -> Result<Ran, Error>
+    ) -> Result<CompletedRun, Error>
     where
         F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<(), Stopped>>,
@@ -288,7 +288,7 @@ impl Items {
         let ended_of = &mut ended;
         let ran = effect.run(|claim| async move {
             let note = begun;
-            let run = Run::begin(Beginning {
+            let run = Run::begin(RunStart {
                 items,
                 settings,
                 claim: claim.clone(),
@@ -296,7 +296,7 @@ impl Items {
                 note,
                 repaired,
             });
-            let _cut = Cut(run.clone());
+            let _stop = StopOnDrop(run.clone());
             let work = async {
                 work(run.clone()).await?;
                 run.close().await
@@ -344,12 +344,12 @@ impl Items {
             self.emit_escalations(workflow).await;
         }
         match (ran, ended) {
-            (Ok(_), Some(note)) => Ok(Ran { key, id, version, items: note.count() }),
+            (Ok(_), Some(note)) => Ok(CompletedRun { key, id, version, items: note.count() }),
             // A run of this id came to its end before.
             (Ok(done), None) => {
                 let items =
                     done.body().and_then(|body| std::str::from_utf8(body).ok()?.parse().ok());
-                Ok(Ran { key, id, version, items: items.unwrap_or(0) })
+                Ok(CompletedRun { key, id, version, items: items.unwrap_or(0) })
             }
             (Err(hapax::Error::Failed { .. } | hapax::Error::Blocked(_)), Some(note)) => {
                 let failure = note
@@ -372,7 +372,7 @@ impl Items {
 
     /// Runs a workflow until it has come to its end or a person is needed. Transient failures are
     /// retried, and the script is repaired if a maintainer is set up.
-    pub async fn drive(&self, workflow: &str, id: Option<&str>) -> Result<Ran, Error> {
+    pub async fn drive(&self, workflow: &str, id: Option<&str>) -> Result<CompletedRun, Error> {
         loop {
             let ended = Box::pin(self.run(workflow, id)).await;
             let Err(Error::Failed { item, failure }) = &ended else { return ended };
@@ -456,11 +456,11 @@ impl Items {
 }
 
 /// Ends a run if the waiting caller is gone.
-struct Cut(Run);
+struct StopOnDrop(Run);
 
-impl Drop for Cut {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.stop(Why::logic("the run was cut off"));
+        self.0.stop(StopReason::logic("the run was cut off"));
     }
 }
 

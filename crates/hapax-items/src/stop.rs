@@ -9,7 +9,7 @@ use hapax::json::Json;
 use tokio::sync::Notify;
 
 use crate::class::Class;
-use crate::note::About;
+use crate::note::StoppedMutation;
 
 /// The run is over. Every later request to it is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,21 +17,21 @@ pub(crate) struct Stopped(pub(crate) ());
 
 /// Why a run is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Why {
+pub(crate) struct StopReason {
     pub(crate) class: Class,
     pub(crate) message: String,
     pub(crate) stack: Option<String>,
-    pub(crate) course: Course,
+    pub(crate) follow_up: FollowUp,
     /// The item of a late call, whose handler had ended before: the failure is not that of the open
     /// item.
     pub(crate) late: Option<String>,
-    /// The mutation that it is about, and the payload of the request.
-    pub(crate) about: Option<About>,
+    /// The mutation that the run stopped at, and the payload of the request.
+    pub(crate) mutation: Option<StoppedMutation>,
 }
 
 /// The next step after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Course {
+pub(crate) enum FollowUp {
     /// Its class decides.
     ByClass,
     /// It is escalated, whatever its class.
@@ -42,11 +42,18 @@ pub(crate) enum Course {
     Wait,
 }
 
-impl Why {
+impl StopReason {
     pub(crate) fn new(class: Class, message: impl Into<String>) -> Self {
         let message = message.into();
         let message = message.chars().take(MESSAGE).collect();
-        Self { class, message, stack: None, course: Course::ByClass, late: None, about: None }
+        Self {
+            class,
+            message,
+            stack: None,
+            follow_up: FollowUp::ByClass,
+            late: None,
+            mutation: None,
+        }
     }
 
     pub(crate) fn logic(message: impl Into<String>) -> Self {
@@ -58,13 +65,13 @@ impl Why {
         Self { late: Some(item.to_owned()), ..self }
     }
 
-    /// Names the mutation that it is about, and the payload of the request.
-    pub(crate) fn about(self, mutation: Key, payload: &Json) -> Self {
-        Self { about: Some(About { mutation, asked: brief(payload) }), ..self }
+    /// Names the mutation that the run stopped at, and the payload of the request.
+    pub(crate) fn at_mutation(self, key: Key, payload: &Json) -> Self {
+        Self { mutation: Some(StoppedMutation { key, payload: brief(payload) }), ..self }
     }
 
-    pub(crate) fn course(self, course: Course) -> Self {
-        Self { course, ..self }
+    pub(crate) fn follow_up(self, follow_up: FollowUp) -> Self {
+        Self { follow_up, ..self }
     }
 }
 
@@ -87,19 +94,19 @@ pub(crate) struct Brake(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    why: Mutex<Option<Why>>,
+    why: Mutex<Option<StopReason>>,
     /// Whether an item is open, whose end has to be recorded first.
     open: AtomicBool,
     changed: Notify,
 }
 
 impl Brake {
-    fn lock(&self) -> MutexGuard<'_, Option<Why>> {
+    fn lock(&self) -> MutexGuard<'_, Option<StopReason>> {
         self.0.why.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends the run.
-    pub(crate) fn pull(&self, why: Why) -> Stopped {
+    pub(crate) fn pull(&self, why: StopReason) -> Stopped {
         self.lock().get_or_insert(why);
         self.0.changed.notify_waiters();
         Stopped(())
@@ -111,7 +118,7 @@ impl Brake {
         match *why {
             Some(_) => Err(Stopped(())),
             None => {
-                *why = Some(Why::logic("the run is over"));
+                *why = Some(StopReason::logic("the run is over"));
                 Ok(())
             }
         }
@@ -126,7 +133,7 @@ impl Brake {
     }
 
     /// Why the run is over, if it is.
-    pub(crate) fn why(&self) -> Option<Why> {
+    pub(crate) fn why(&self) -> Option<StopReason> {
         self.lock().clone()
     }
 

@@ -11,7 +11,7 @@ use hapax::{Claim, Failure, Fingerprint, StateName};
 use crate::class::Class;
 use crate::note::{MUTATION, MutationNote};
 use crate::scope::{Item, ended_by, look};
-use crate::stop::{Course, Stopped, Why};
+use crate::stop::{FollowUp, StopReason, Stopped};
 
 /// States in which a mutation may have happened or may still happen.
 const OPEN: [StateName; 3] = [StateName::Running, StateName::Unknown, StateName::Indeterminate];
@@ -47,7 +47,7 @@ impl Item {
         &self,
         claim: &Claim,
         unfinished: &PartRecord,
-    ) -> Result<Option<Why>, hapax::Error> {
+    ) -> Result<Option<StopReason>, hapax::Error> {
         let (run, key) = (self.run(), unfinished.name.key);
         let note = MutationNote::read(&unfinished.part.body);
         if unfinished.effect.state.name() == StateName::Running {
@@ -61,9 +61,9 @@ impl Item {
             look(run.hapax(), key, note, tool.as_deref(), run.tool_timeout()).await?;
         }
         let Some(effect) = run.hapax().effects().show(key).await? else { return Ok(None) };
-        let course = match effect.state.name() {
-            StateName::Running | StateName::Unknown => Course::Reconcile,
-            StateName::Indeterminate => Course::ByClass,
+        let follow_up = match effect.state.name() {
+            StateName::Running | StateName::Unknown => FollowUp::Reconcile,
+            StateName::Indeterminate => FollowUp::ByClass,
             _ => return Ok(None),
         };
         let name = note.map_or_else(|| key.to_string(), |note| note.name());
@@ -72,7 +72,7 @@ impl Item {
              is not known: {}",
             effect.state.reason().unwrap_or("it is under way")
         );
-        Ok(Some(Why::new(Class::Indeterminate, why).course(course)))
+        Ok(Some(StopReason::new(Class::Indeterminate, why).follow_up(follow_up)))
     }
 }
 

@@ -161,8 +161,8 @@ impl<'a> OperationBuilder<'a> {
                 continue;
             }
             let pause = match self.judge(&stage, &labels, error, end, tries).await? {
-                Next::Again(pause) => pause,
-                Next::Wait(holder) => {
+                NextTry::Again(pause) => pause,
+                NextTry::Wait(holder) => {
                     waits += 1;
                     let pause = LOCKED.delay_ms(waits, dice()).map(Duration::from_millis);
                     let remaining = until.saturating_duration_since(Instant::now());
@@ -234,14 +234,14 @@ impl<'a> OperationBuilder<'a> {
         error: hapax::Error,
         end: End,
         tries: u32,
-    ) -> Result<Next, Error> {
+    ) -> Result<NextTry, Error> {
         let (pipeline, dataset) = (self.pipeline, &stage.declared.dataset);
         let reason = match &error {
             &hapax::Error::Locked { holder } => {
                 pipeline.lock_failed(labels, holder);
                 return match dataset.on_lock {
                     LockPolicy::Skip => Err(Error::Skipped { holder }),
-                    LockPolicy::Backoff => Ok(Next::Wait(holder)),
+                    LockPolicy::Backoff => Ok(NextTry::Wait(holder)),
                     LockPolicy::Escalate => Err(pipeline.held(stage, holder).await?),
                 };
             }
@@ -272,7 +272,7 @@ impl<'a> OperationBuilder<'a> {
         match pause.filter(|_| pipeline.budget().retry(Instant::now())) {
             Some(pause) => {
                 pipeline.count(Meter::Retries, labels);
-                Ok(Next::Again(Duration::from_millis(pause)))
+                Ok(NextTry::Again(Duration::from_millis(pause)))
             }
             None if dataset.review => Err(pipeline.escalate(stage, &reason).await?),
             None => Err(match error {
@@ -291,8 +291,11 @@ struct End {
     product: Option<Product>,
 }
 
-enum Next {
+/// When the operation is tried next.
+enum NextTry {
+    /// After this pause.
     Again(Duration),
+    /// After a growing pause, because the operation of this key holds the lock.
     Wait(Key),
 }
 

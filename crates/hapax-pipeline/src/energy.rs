@@ -51,9 +51,9 @@ impl Grid {
     }
 }
 
-/// The CPU time of work, which can be read while the work runs. Cheap to clone.
+/// A counter of the CPU time that work uses. It can be read while the work runs. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Spent(Arc<Mutex<Turns>>);
+pub(crate) struct CpuTime(Arc<Mutex<Turns>>);
 
 #[derive(Debug, Default)]
 struct Turns {
@@ -71,7 +71,7 @@ impl Turns {
     }
 }
 
-impl Spent {
+impl CpuTime {
     /// The CPU time of all turns that are over.
     pub(crate) fn total(&self) -> Duration {
         self.lock().over
@@ -102,12 +102,12 @@ impl Spent {
 /// Work whose CPU time is measured: that of the threads it is polled on, while it is polled.
 pub(crate) struct Metered<F> {
     work: Pin<Box<F>>,
-    spent: Spent,
+    cpu: CpuTime,
 }
 
 impl<F: Future> Metered<F> {
-    pub(crate) fn new(work: F, spent: Spent) -> Self {
-        Self { work: Box::pin(work), spent }
+    pub(crate) fn new(work: F, cpu: CpuTime) -> Self {
+        Self { work: Box::pin(work), cpu }
     }
 }
 
@@ -116,13 +116,13 @@ impl<F: Future> Future for Metered<F> {
     type Output = std::thread::Result<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.spent.begin();
+        self.cpu.begin();
         let polling = AssertUnwindSafe(|| self.work.as_mut().poll(context));
         let polled = match catch_unwind(polling) {
             Ok(polled) => polled.map(Ok),
             Err(panic) => Poll::Ready(Err(panic)),
         };
-        self.spent.end();
+        self.cpu.end();
         polled
     }
 }

@@ -28,7 +28,7 @@ const READ: u64 = 1_000_000;
 const PAGE: usize = 2_000;
 
 /// The last change of one operation, and its tries since it last succeeded.
-struct Life {
+struct OperationHistory {
     last: Moment,
     tries: u32,
 }
@@ -38,7 +38,7 @@ pub async fn examine(hapax: &Hapax) -> Result<Vec<DoctorFinding>, Error> {
     let now = hapax.maintenance().wall().await?;
     let newest = hapax.journal().last_entry().await?;
     let (mut fold, mut after) = (Fold::default(), newest.saturating_sub(READ));
-    let mut lives: HashMap<Key, Life> = HashMap::new();
+    let mut histories: HashMap<Key, OperationHistory> = HashMap::new();
     let mut writers: HashMap<String, Key> = HashMap::new();
     let mut findings = Findings::default();
     loop {
@@ -50,17 +50,17 @@ pub async fn examine(hapax: &Hapax) -> Result<Vec<DoctorFinding>, Error> {
                 continue;
             }
             findings.overlap(&mut writers, &moment);
-            let tries = lives.get(&moment.run.key).map_or(0, |life| life.tries);
+            let tries = histories.get(&moment.run.key).map_or(0, |history| history.tries);
             let tries = match moment.change {
                 RunChange::Start => tries + 1,
                 RunChange::Complete { .. } => 0,
                 _ => tries,
             };
-            lives.insert(moment.run.key, Life { last: moment, tries });
+            histories.insert(moment.run.key, OperationHistory { last: moment, tries });
         }
     }
-    for life in lives.values() {
-        findings.judge(life, now);
+    for history in histories.values() {
+        findings.judge(history, now);
     }
     findings.lineage(hapax).await?;
     Ok(findings.0)
@@ -103,8 +103,8 @@ impl Findings {
         }
     }
 
-    fn judge(&mut self, life: &Life, now: Timestamp) {
-        let Life { last, tries } = life;
+    fn judge(&mut self, history: &OperationHistory, now: Timestamp) {
+        let OperationHistory { last, tries } = history;
         let (key, age) = (last.run.key, now.0.saturating_sub(last.mark.at.0));
         let dataset = &last.run.about.operation.dataset_id;
         match &last.change {

@@ -23,11 +23,11 @@ use hapax::{
 
 use crate::contract::Contract;
 use crate::declared::Declared;
-use crate::energy::{Grid, Metered, Spent};
+use crate::energy::{CpuTime, Grid, Metered};
 use crate::error::WorkError;
 use crate::exact;
 use crate::mask::{coarse, mask, mask_text};
-use crate::operation::About;
+use crate::operation::OperationNote;
 use crate::run::Product;
 use crate::work::{Check, Work, WorkResult};
 
@@ -93,7 +93,7 @@ pub(crate) fn admitted(
 
 /// Everything that stays the same over all steps.
 pub(crate) struct Stage {
-    pub(crate) about: About,
+    pub(crate) about: OperationNote,
     pub(crate) declared: Arc<Declared>,
     pub(crate) grid: Grid,
     /// Whether the caller added `after` checks.
@@ -221,7 +221,7 @@ pub(crate) struct Progress {
     /// The parts that were checked against a data contract.
     pub(crate) agreed: Vec<String>,
     /// CPU time.
-    pub(crate) spent: Spent,
+    pub(crate) cpu: CpuTime,
     /// The number of quick retries.
     pub(crate) retries: u32,
 }
@@ -251,7 +251,7 @@ impl Admitted {
         let mut progress = self.progress;
         loop {
             let doing = Work::new(self.claim.clone(), stage.clone(), progress.clone());
-            let done = Metered::new(async { work(doing).await }, progress.spent.clone()).await;
+            let done = Metered::new(async { work(doing).await }, progress.cpu.clone()).await;
             let done = done.unwrap_or_else(|panic| match stage.dataset().masked {
                 // A panic's message would pass by the masking, so it is replaced.
                 Some(_) => Err(WorkError::ambiguous("the work panicked")),
@@ -320,7 +320,7 @@ impl Validated {
     /// Gives the claim the masked product and events to record, and returns the outcome.
     pub(crate) fn conclude(self, stage: &Arc<Stage>) -> Result<(Outcome, Product), Stop> {
         let Self { executed: Executed { claim, progress, made }, passed } = self;
-        let cpu = Some(progress.spent.total());
+        let cpu = Some(progress.cpu.total());
         let (product, outcome, events) =
             record(stage, made, cpu, progress, passed).map_err(Stop::Failed)?;
         attach(&claim, &product, events);

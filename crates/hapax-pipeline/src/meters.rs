@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
-use crate::operation::About;
+use crate::operation::OperationNote;
 
 /// A counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,7 +106,7 @@ impl Labels {
         [pipeline, task, dataset_id, env, operation_type, sovereign]
     }
 
-    pub(crate) fn of(about: &About, env: &str) -> Self {
+    pub(crate) fn of(about: &OperationNote, env: &str) -> Self {
         Self {
             pipeline: about.operation.pipeline_id.clone(),
             task: about.operation.task_id.clone(),
@@ -171,7 +171,7 @@ mod tests {
         let labels =
             ["pipeline", "task", "dataset_id", "env", "operation_type", "sovereignty_event"];
         assert_eq!(Labels::NAMES, labels);
-        let mut about = About::default();
+        let mut about = OperationNote::default();
         about.operation.pipeline_id = "hydrology".into();
         about.operation.task_id = "load".into();
         about.operation.dataset_id = "flow".into();

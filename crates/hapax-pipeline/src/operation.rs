@@ -131,9 +131,10 @@ pub fn bucket(time: &str, width: Duration) -> Result<String, Error> {
     Ok(humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(floor)).to_string())
 }
 
-/// The declaration of the dataset at the time of the grant, as far as lineage needs it.
+/// The declaration of the dataset at the time of the grant, as far as lineage needs it. A grant
+/// keeps these terms when the declaration changes later.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Terms {
+pub struct DatasetTerms {
     /// The owner, who answers for the dataset.
     pub owner: Option<String>,
     /// How the people the data is about want it treated.
@@ -150,14 +151,14 @@ pub struct Terms {
 
 /// The journal's note of a grant: the operation and its terms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct About {
+pub struct OperationNote {
     /// The operation.
     pub operation: Operation,
     /// Its terms.
-    pub terms: Terms,
+    pub terms: DatasetTerms,
 }
 
-impl About {
+impl OperationNote {
     /// The text that the journal keeps.
     pub(crate) fn note(&self) -> String {
         let (operation, terms) = (&self.operation, &self.terms);
@@ -224,7 +225,7 @@ impl About {
                 program: list(&json, "program", words),
                 params: text(&json, "params"),
             },
-            terms: Terms {
+            terms: DatasetTerms {
                 owner: text(&json, "owner"),
                 care_label: text(&json, "care_label"),
                 sovereign: flag(&json, "sovereignty_event"),

@@ -17,8 +17,8 @@ use crate::exact;
 use crate::lifecycle::{Inputs, Stage, admitted};
 use crate::mask::mask_text;
 use crate::meters::{Labels, Meter, Meters};
-use crate::operation::{About, Operation, Terms};
-use crate::refusal::{self, Refused};
+use crate::operation::{DatasetTerms, Operation, OperationNote};
+use crate::refusal::{self, RefusalEvent};
 use crate::review;
 use crate::run::Product;
 use crate::tally::Tallies;
@@ -130,7 +130,7 @@ impl Pipeline {
             exact::check_operation(&operation, resolution).map_err(Error::Invalid)?;
         }
         let lock = dataset.lock(&operation.dataset_id, &operation.operation_type, part);
-        let terms = Terms {
+        let terms = DatasetTerms {
             owner: dataset.owner.clone(),
             care_label: dataset.care_label.clone(),
             sovereign: dataset.sovereignty.is_some(),
@@ -143,7 +143,7 @@ impl Pipeline {
             true => bare(operation),
             false => written(operation, dataset.masked),
         };
-        let about = About { operation, terms };
+        let about = OperationNote { operation, terms };
         Ok(Stage { about, declared, grid: self.grid(), checked: false })
     }
 
@@ -164,7 +164,7 @@ impl Pipeline {
         let stage = self.stage(operation.clone(), None).await?;
         let lately = self.lately(&stage).await?;
         let Err(refusal) = admitted(&stage, lately, inputs) else { return Ok(None) };
-        refusal::record(&self.hapax, &stage.about, Refused::REPLAY, &refusal).await?;
+        refusal::record(&self.hapax, &stage.about, RefusalEvent::REPLAY, &refusal).await?;
         say_refused(&stage.about, &refusal);
         Ok(Some(refusal))
     }
@@ -205,7 +205,7 @@ impl Pipeline {
 
     /// Journals and logs that an operation was refused before it was granted.
     async fn turned_away(&self, stage: &Stage, refusal: Refusal) -> Result<Error, Error> {
-        refusal::record(&self.hapax, &stage.about, Refused::OPERATION, &refusal).await?;
+        refusal::record(&self.hapax, &stage.about, RefusalEvent::OPERATION, &refusal).await?;
         say_refused(&stage.about, &refusal);
         Ok(Error::Refused(refusal))
     }
@@ -219,7 +219,7 @@ impl Pipeline {
         }
     }
 
-    pub(crate) fn labels(&self, about: &About) -> Labels {
+    pub(crate) fn labels(&self, about: &OperationNote) -> Labels {
         Labels::of(about, &self.inner.settings.environment)
     }
 
@@ -373,7 +373,7 @@ impl Pipeline {
     }
 }
 
-fn say_refused(about: &About, refusal: &Refusal) {
+fn say_refused(about: &OperationNote, refusal: &Refusal) {
     tracing::warn!(
         name: "operation_refused", target: "hapax::pipeline", guard = refusal.guard(),
         dataset_id = about.operation.dataset_id, "a guard said no"

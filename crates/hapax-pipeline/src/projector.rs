@@ -15,7 +15,7 @@ use hapax::{Domain, Entry, EntryKind, Failure, Hapax, How, Key, Namespace, Safet
 
 use crate::error::Error;
 use crate::meters::{Labels, Meter, Meters};
-use crate::operation::About;
+use crate::operation::OperationNote;
 use crate::run::{Fold, Moment};
 
 /// The name of lineage events.
@@ -41,7 +41,7 @@ pub struct Projector {
 
 /// The result of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Projected {
+pub struct ProjectionStatus {
     /// How many events were recorded.
     pub emitted: usize,
     /// How many were withheld: malformed, refused by a guard, or without a route.
@@ -66,10 +66,10 @@ impl Projector {
     }
 
     /// Emits the events of one batch of entries.
-    pub async fn pass(&mut self) -> Result<Projected, Error> {
+    pub async fn pass(&mut self) -> Result<ProjectionStatus, Error> {
         let routes = self.hapax.outbox().routes().await?;
         if !routes.iter().any(|route| hapax::outbox::fits(&route.event, EVENT)) {
-            return Ok(Projected::default());
+            return Ok(ProjectionStatus::default());
         }
         let cursor = self.hapax.epochs().current(&self.domain).await?;
         let from = self.scanned.max(cursor);
@@ -84,22 +84,25 @@ impl Projector {
             if page.next - cursor >= LAG {
                 self.advance(cursor, page.next).await?;
             }
-            return Ok(Projected { behind, ..Projected::default() });
+            return Ok(ProjectionStatus { behind, ..ProjectionStatus::default() });
         }
         // A batch begins where the cursor is, so that each leaf is in one batch only.
         if from > cursor && self.advance(cursor, from).await? != from {
             self.scanned = 0;
-            return Ok(Projected { behind: page.size - from, ..Projected::default() });
+            return Ok(ProjectionStatus {
+                behind: page.size - from,
+                ..ProjectionStatus::default()
+            });
         }
         // The end is decided once, because a projector that comes after a crash sees more leaves.
         let end = self.end(from, page.next).await?;
         if end != page.next {
             moments = self.moments_of(from, end).await?;
         }
-        let projected = self.emit(from, &routes, moments).await?;
+        let status = self.emit(from, &routes, moments).await?;
         self.advance(from, end).await?;
         self.scanned = end;
-        Ok(Projected { behind: page.size.saturating_sub(end), ..projected })
+        Ok(ProjectionStatus { behind: page.size.saturating_sub(end), ..status })
     }
 
     /// The change that an entry records. If its grant is older than all entries read here, the
@@ -152,9 +155,9 @@ impl Projector {
         from: u64,
         routes: &[Route],
         moments: Vec<Moment>,
-    ) -> Result<Projected, Error> {
-        let mut projected = Projected::default();
-        let mut batches: BTreeMap<Namespace, Vec<(Event, About)>> = BTreeMap::new();
+    ) -> Result<ProjectionStatus, Error> {
+        let mut status = ProjectionStatus::default();
+        let mut batches: BTreeMap<Namespace, Vec<(Event, OperationNote)>> = BTreeMap::new();
         for moment in moments {
             let event = lineage_event(&moment)?;
             let registry = self.hapax.datasets().registry_of([event.dataset.as_str()]).await?;
@@ -172,12 +175,12 @@ impl Projector {
                     let batch = batches.entry(moment.run.namespace).or_default();
                     batch.push((event, moment.run.about));
                 }
-                false => projected.withheld += 1,
+                false => status.withheld += 1,
             }
         }
         for (namespace, batch) in batches {
-            let (events, about): (Vec<Event>, Vec<About>) = batch.into_iter().unzip();
-            projected.emitted += events.len();
+            let (events, about): (Vec<Event>, Vec<OperationNote>) = batch.into_iter().unzip();
+            status.emitted += events.len();
             let key = Key::derive("lineage.events.v1", &[("from", &from.to_be_bytes())])?;
             let theirs = self.hapax.in_namespace(namespace);
             let effect = theirs.effect(key).label("lineage").safety(Safety::Transactional);
@@ -194,12 +197,12 @@ impl Projector {
                 }
             }
         }
-        Ok(projected)
+        Ok(status)
     }
 
     /// Moves the cursor, unless another projector did. Returns its position.
     async fn advance(&self, from: u64, to: u64) -> Result<u64, Error> {
-        let why = "told up to this leaf";
+        let why = "lineage emitted up to this leaf";
         Ok(self.hapax.epochs().advance(&self.domain, (from, to), "hapax", why).await?.epoch)
     }
 }

@@ -13,7 +13,7 @@ use hapax::{Failure, Hapax, How, Key, OnLock, Refusal, Safety, State};
 use crate::error::Error;
 use crate::lifecycle::Stage;
 use crate::pipeline::Pipeline;
-use crate::refusal::{self, Refused};
+use crate::refusal::{self, RefusalEvent};
 use crate::replay::{checksum, inside, room};
 use crate::review::{self, ReviewStatus};
 
@@ -27,7 +27,7 @@ pub struct Promotion {
     /// The checksum of the new output.
     pub checksum: String,
     /// The result of the promotion.
-    pub fate: PromotionResult,
+    pub result: PromotionResult,
 }
 
 /// The result of a promotion.
@@ -51,7 +51,7 @@ pub async fn promote(
     let mut promotions = Vec::new();
     for made in made_anew(hapax, replay).await? {
         let subject = subject(replay, made.operation, &made.uri, &made.checksum)?;
-        let fate = match review::status_of(hapax, subject).await? {
+        let result = match review::status_of(hapax, subject).await? {
             Some(ReviewStatus::Approved) => {
                 place(hapax, (replay, subject), &made, kept, files).await?
             }
@@ -61,7 +61,7 @@ pub async fn promote(
             }
         };
         let PromotedOutput { operation, uri, checksum, .. } = made;
-        promotions.push(Promotion { operation, uri, checksum, fate });
+        promotions.push(Promotion { operation, uri, checksum, result });
     }
     Ok(promotions)
 }
@@ -71,7 +71,9 @@ async fn refused(hapax: &Hapax, operation: Key, subject: Key) -> Result<(), Erro
     let refusal = review::unanswered(hapax, subject).await?;
     let refusal = refusal.unwrap_or_else(|| Refusal::Review("no review was requested".into()));
     match Pipeline::new(hapax.clone()).granted(operation, None).await? {
-        Some(stage) => refusal::record(hapax, &stage.about, Refused::PROMOTION, &refusal).await,
+        Some(stage) => {
+            refusal::record(hapax, &stage.about, RefusalEvent::PROMOTION, &refusal).await
+        }
         None => Ok(()),
     }
 }

@@ -15,13 +15,13 @@ use hapax::{Entry, EntryKind, Hapax, Key, Namespace, Refusal, Safety};
 
 use crate::error::Error;
 use crate::lifecycle::{self, Stop};
-use crate::operation::About;
+use crate::operation::OperationNote;
 use crate::review::labelled;
 use crate::run::{Fold, Mark};
 
-/// A refusal by a guard.
+/// A refusal by a guard, as the governance ledger lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusalEvent {
     /// The kind of refusal: [`OPERATION`](Self::OPERATION), [`REPLAY`](Self::REPLAY) or
     /// [`PROMOTION`](Self::PROMOTION).
     pub event: &'static str,
@@ -41,7 +41,7 @@ pub struct Refused {
     pub mark: Mark,
 }
 
-impl Refused {
+impl RefusalEvent {
     /// An operation, or its result.
     pub const OPERATION: &str = "operation_refused";
     /// A replay of an operation in a sandbox.
@@ -60,7 +60,7 @@ const RECORD_WAIT: Duration = Duration::from_secs(5);
 /// replay, or of a promotion.
 pub(crate) async fn record(
     hapax: &Hapax,
-    about: &About,
+    about: &OperationNote,
     event: &'static str,
     refusal: &Refusal,
 ) -> Result<(), Error> {
@@ -87,11 +87,11 @@ pub(crate) async fn record(
 pub struct Refusals {
     runs: Fold,
     /// Refusals that were granted but are not settled yet.
-    noted: HashMap<(Namespace, Key), Noted>,
+    noted: HashMap<(Namespace, Key), RefusalNote>,
 }
 
 #[derive(Debug)]
-struct Noted {
+struct RefusalNote {
     event: &'static str,
     operation: Key,
     dataset_id: String,
@@ -100,19 +100,19 @@ struct Noted {
 
 impl Refusals {
     /// The refusal that this entry records, if any.
-    pub fn push(&mut self, entry: &Entry) -> Option<Refused> {
+    pub fn push(&mut self, entry: &Entry) -> Option<RefusalEvent> {
         let moment = self.runs.push(entry);
         let name = (entry.namespace.clone(), entry.key);
         let noted = match (entry.event, moment) {
             (EntryKind::Granted, _) => {
-                let noted = Noted::read(entry.note.as_deref()?)?;
+                let noted = RefusalNote::read(entry.note.as_deref()?)?;
                 self.noted.insert(name, noted);
                 return None;
             }
             (EntryKind::Settled, Some(moment)) => {
                 let about = moment.run.about;
-                Noted {
-                    event: Refused::OPERATION,
+                RefusalNote {
+                    event: RefusalEvent::OPERATION,
                     operation: entry.key,
                     dataset_id: about.operation.dataset_id,
                     care_label: about.terms.care_label,
@@ -122,8 +122,8 @@ impl Refusals {
             _ => return None,
         };
         let reason = lifecycle::refusal(entry.note.as_deref()?)?;
-        let Noted { event, operation, dataset_id, care_label } = noted;
-        Some(Refused {
+        let RefusalNote { event, operation, dataset_id, care_label } = noted;
+        Some(RefusalEvent {
             event,
             namespace: name.0,
             operation,
@@ -136,14 +136,14 @@ impl Refusals {
     }
 }
 
-impl Noted {
+impl RefusalNote {
     fn read(note: &str) -> Option<Self> {
         let note = Json::parse(note.as_bytes()).ok()?;
         (note.get("kind")?.as_str()? == KIND).then_some(())?;
         let event = match text(&note, "event").as_deref() {
-            Some(Refused::REPLAY) => Refused::REPLAY,
-            Some(Refused::PROMOTION) => Refused::PROMOTION,
-            _ => Refused::OPERATION,
+            Some(RefusalEvent::REPLAY) => RefusalEvent::REPLAY,
+            Some(RefusalEvent::PROMOTION) => RefusalEvent::PROMOTION,
+            _ => RefusalEvent::OPERATION,
         };
         Some(Self {
             event,

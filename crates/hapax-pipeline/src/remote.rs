@@ -12,13 +12,13 @@ use hapax::{AttemptId, Fence, Fingerprint, Key, LockPolicy, Refusal, Safety};
 use crate::error::Error;
 use crate::lifecycle::{self, Inputs, Progress, Stage, Stop, record};
 use crate::meters::Meter;
-use crate::operation::{About, Operation};
+use crate::operation::{Operation, OperationNote};
 use crate::pipeline::Pipeline;
 use crate::work::WorkResult;
 
 /// A client's request for a permit.
 #[derive(Debug, Clone, Default)]
-pub struct Ask {
+pub struct PermitRequest {
     /// The operation.
     pub operation: Operation,
     /// The part of the dataset that it changes.
@@ -49,8 +49,13 @@ pub enum OperationReport {
 impl Pipeline {
     /// Requests a permit on behalf of a client that does the work itself. A repeated request with
     /// the same attempt gets the same answer.
-    pub async fn permit(&self, ask: Ask, attempt: AttemptId) -> Result<(Key, Permit), Error> {
-        let Ask { operation, part, fingerprint, inputs, safety, lease, deadline, wait } = ask;
+    pub async fn permit(
+        &self,
+        request: PermitRequest,
+        attempt: AttemptId,
+    ) -> Result<(Key, Permit), Error> {
+        let PermitRequest { operation, part, fingerprint, inputs, safety, lease, deadline, wait } =
+            request;
         let key = operation.key()?;
         let stage = self.stage(operation, part.as_deref()).await?;
         let labels = self.labels(&stage.about);
@@ -200,7 +205,8 @@ impl Pipeline {
     ) -> Result<Option<Stage>, Error> {
         let history = self.hapax.journal().history(key, HISTORY).await?;
         let ours = history.iter().filter(|e| attempt.is_none_or(|attempt| e.attempt == attempt));
-        let about = ours.filter_map(|entry| About::read(entry.note.as_deref()?)).next_back();
+        let about =
+            ours.filter_map(|entry| OperationNote::read(entry.note.as_deref()?)).next_back();
         match about {
             Some(about) => {
                 let declared = self.declared(&about.operation.dataset_id).await?;

@@ -19,21 +19,21 @@ use crate::pipeline::Pipeline;
 use crate::run::{Artifact, Fold, Moment, Product, Run, RunChange};
 use hapax::document::Object;
 
-/// Which operations are replayed.
+/// The operations to replay, and where their files are.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct ReplayScope {
     /// Only operations on this dataset.
     pub dataset: Option<String>,
     /// Only operations of these tasks; of all, if there are none.
     pub tasks: Vec<String>,
-    /// The directory of recorded files whose place is relative.
+    /// The directory of recorded files whose URI is relative.
     pub files: PathBuf,
     /// A catalog that `verify` compares with the journal too. Its collections are compared only
     /// where the scope has all datasets and tasks.
     pub catalog: Option<PathBuf>,
 }
 
-impl Scope {
+impl ReplayScope {
     fn is_all(&self) -> bool {
         self.dataset.is_none() && self.tasks.is_empty()
     }
@@ -47,7 +47,7 @@ impl Scope {
 
 /// The result of a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replayed {
+pub struct ReplayReport {
     /// The record of the replay itself.
     pub key: Key,
     /// How many successful operations were examined.
@@ -93,7 +93,7 @@ const MOST: usize = 1_000;
 const PAGE: usize = 1_000;
 
 /// Compares recorded hashes with the files that are there. Runs nothing.
-pub async fn verify(hapax: &Hapax, scope: &Scope) -> Result<Replayed, Error> {
+pub async fn verify(hapax: &Hapax, scope: &ReplayScope) -> Result<ReplayReport, Error> {
     let mut replay = Replay::new(hapax, scope);
     replay
         .read(async |replay, run, entry, product, digest| {
@@ -113,11 +113,11 @@ pub async fn verify(hapax: &Hapax, scope: &Scope) -> Result<Replayed, Error> {
 /// program there. Its error is the reason why the program failed.
 pub async fn execute<F, Fut>(
     hapax: &Hapax,
-    scope: &Scope,
+    scope: &ReplayScope,
     mode: &'static str,
     sandbox: &Path,
     execute: F,
-) -> Result<Replayed, Error>
+) -> Result<ReplayReport, Error>
 where
     F: Fn(Run, PathBuf) -> Fut,
     Fut: Future<Output = Result<(), String>>,
@@ -138,7 +138,11 @@ where
             if let Some(refusal) = pipeline.refuses_replay(&run.about.operation, inputs).await? {
                 replay.found.skipped += 1;
                 let (which, reason) = (&run.about.operation.dataset_id, refusal.to_string());
-                replay.diverge(&run, entry, Differs::new("guard", which, "it may", Some(reason)));
+                replay.diverge(
+                    &run,
+                    entry,
+                    Discrepancy::new("guard", which, "it may", Some(reason)),
+                );
                 return Ok(());
             }
             if pipeline.declared(&run.about.operation.dataset_id).await?.dataset.is_sensitive() {
@@ -155,7 +159,7 @@ where
                 replay.diverge(
                     &run,
                     entry,
-                    Differs::new("run", "the program", "it ends well", Some(why)),
+                    Discrepancy::new("run", "the program", "it ends well", Some(why)),
                 );
                 return Ok(());
             }
@@ -169,14 +173,14 @@ where
     replay.record(mode).await
 }
 
-struct Differs {
+struct Discrepancy {
     what: &'static str,
     which: String,
     expected: String,
     actual: Option<String>,
 }
 
-impl Differs {
+impl Discrepancy {
     fn new(what: &'static str, which: &str, expected: &str, actual: Option<String>) -> Self {
         Self { what, which: which.to_owned(), expected: expected.to_owned(), actual }
     }
@@ -190,7 +194,7 @@ fn leaves(run: &Run, outputs: &[Artifact]) -> bool {
 }
 
 /// The documents in the inputs, for the data contract, and the names of inputs without any.
-fn inputs(run: &Run, scope: &Scope) -> (Vec<Json>, Vec<String>) {
+fn inputs(run: &Run, scope: &ReplayScope) -> (Vec<Json>, Vec<String>) {
     let (mut documents, mut unreadable) = (Vec::new(), Vec::new());
     for input in &run.about.operation.inputs {
         let path = input.uri.as_deref().and_then(|place| local(&scope.files, place));
@@ -203,9 +207,9 @@ fn inputs(run: &Run, scope: &Scope) -> (Vec<Json>, Vec<String>) {
 }
 
 /// Copies the inputs into a directory, if their checksums are the recorded ones.
-fn furnish(run: &Run, scope: &Scope, room: &Path) -> Result<(), Differs> {
+fn furnish(run: &Run, scope: &ReplayScope, room: &Path) -> Result<(), Discrepancy> {
     let failed = |error: std::io::Error| {
-        Differs::new("input", "the sandbox", "a directory", Some(error.to_string()))
+        Discrepancy::new("input", "the sandbox", "a directory", Some(error.to_string()))
     };
     std::fs::create_dir_all(room).map_err(failed)?;
     for input in &run.about.operation.inputs {
@@ -214,7 +218,7 @@ fn furnish(run: &Run, scope: &Scope, room: &Path) -> Result<(), Differs> {
         let path = local(&scope.files, place);
         let actual = path.as_deref().and_then(checksum);
         if actual.as_deref() != Some(expected) {
-            return Err(Differs::new("input", place, expected, actual));
+            return Err(Discrepancy::new("input", place, expected, actual));
         }
         if let (Some(from), Some(to)) = (path, inside(place)) {
             let to = room.join(to);
@@ -228,17 +232,17 @@ fn furnish(run: &Run, scope: &Scope, room: &Path) -> Result<(), Differs> {
 /// A replay under way.
 struct Replay<'a> {
     hapax: &'a Hapax,
-    scope: &'a Scope,
-    found: Replayed,
+    scope: &'a ReplayScope,
+    found: ReplayReport,
     /// The documents a catalog has to have, by path; where two runs write one, the later run's.
     documents: BTreeMap<String, (Run, u64, Digest)>,
     collections: Collections,
 }
 
 impl<'a> Replay<'a> {
-    fn new(hapax: &'a Hapax, scope: &'a Scope) -> Self {
+    fn new(hapax: &'a Hapax, scope: &'a ReplayScope) -> Self {
         let none = Digest::of(b"");
-        let found = Replayed {
+        let found = ReplayReport {
             key: Key::from_bytes([0; 32]),
             operations: 0,
             executed: 0,
@@ -326,7 +330,7 @@ impl<'a> Replay<'a> {
         self.compare(
             run,
             entry,
-            Differs { what: "outcome", which: "the result".into(), expected, actual },
+            Discrepancy { what: "outcome", which: "the result".into(), expected, actual },
         );
         Ok(())
     }
@@ -344,10 +348,14 @@ impl<'a> Replay<'a> {
         };
         let actual = checksum(&path);
         let same = actual.as_ref() == Some(&artifact.checksum);
-        self.compare(run, entry, Differs::new("output", &artifact.uri, &artifact.checksum, actual));
+        self.compare(
+            run,
+            entry,
+            Discrepancy::new("output", &artifact.uri, &artifact.checksum, actual),
+        );
         let Some(size) = artifact.size else { return };
         let actual = std::fs::metadata(&path).ok().map(|meta| meta.len().to_string());
-        let differs = Differs::new("size", &artifact.uri, &size.to_string(), actual);
+        let differs = Discrepancy::new("size", &artifact.uri, &size.to_string(), actual);
         match same {
             true => self.compare(run, entry, differs),
             // A changed file has another size, and its checksum is reported already.
@@ -368,25 +376,25 @@ impl<'a> Replay<'a> {
         }
         for (place, (run, entry, expected)) in std::mem::take(&mut self.documents) {
             let actual = checksum(&root.join(&place));
-            let differs = Differs::new("document", &place, &expected.to_string(), actual);
+            let differs = Discrepancy::new("document", &place, &expected.to_string(), actual);
             self.compare(&run, entry, differs);
         }
     }
 
-    fn compare(&mut self, run: &Run, entry: u64, differs: Differs) {
+    fn compare(&mut self, run: &Run, entry: u64, differs: Discrepancy) {
         self.chain(&differs);
         if differs.actual.as_ref() != Some(&differs.expected) {
             self.diverge(run, entry, differs);
         }
     }
 
-    fn chain(&mut self, differs: &Differs) {
+    fn chain(&mut self, differs: &Discrepancy) {
         chain(&mut self.found.expected, &differs.expected);
         chain(&mut self.found.actual, differs.actual.as_deref().unwrap_or_default());
     }
 
-    fn diverge(&mut self, run: &Run, entry: u64, differs: Differs) {
-        let Differs { what, which, expected, actual } = differs;
+    fn diverge(&mut self, run: &Run, entry: u64, differs: Discrepancy) {
+        let Discrepancy { what, which, expected, actual } = differs;
         if self.found.divergences.len() < MOST {
             let divergence = Divergence { key: run.key, entry, what, which, expected, actual };
             self.found.divergences.push(divergence);
@@ -394,7 +402,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Records the result as an effect of its own.
-    async fn record(mut self, mode: &'static str) -> Result<Replayed, Error> {
+    async fn record(mut self, mode: &'static str) -> Result<ReplayReport, Error> {
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(|error| Error::Invalid(error.to_string()))?;
         self.found.key = Key::derive("replay.v1", &[("id", &id)])?;
@@ -406,7 +414,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-impl Replayed {
+impl ReplayReport {
     /// The document that is recorded.
     pub fn document(&self, mode: &str) -> String {
         let divergence = |divergence: &Divergence| {

@@ -11,7 +11,7 @@ use hapax::{
 };
 
 use crate::error::Error;
-use crate::operation::About;
+use crate::operation::OperationNote;
 use crate::pipeline::Pipeline;
 use hapax::document::{Object, text};
 
@@ -35,7 +35,7 @@ pub struct Review {
     /// When it was opened.
     pub opened: Timestamp,
     /// Its status.
-    pub standing: ReviewStatus,
+    pub status: ReviewStatus,
 }
 
 /// The status of a review.
@@ -113,7 +113,7 @@ pub(crate) async fn unanswered(hapax: &Hapax, operation: Key) -> Result<Option<R
 
 /// Opens a review of an operation. A pending or rejected review stays as it is; after an approved
 /// one a new one opens.
-pub async fn open(hapax: &Hapax, about: &About, reason: &str) -> Result<Key, Error> {
+pub async fn open(hapax: &Hapax, about: &OperationNote, reason: &str) -> Result<Key, Error> {
     open_about(hapax, about.operation.key()?, about, reason).await
 }
 
@@ -121,7 +121,7 @@ pub async fn open(hapax: &Hapax, about: &About, reason: &str) -> Result<Key, Err
 pub async fn open_about(
     hapax: &Hapax,
     subject: Key,
-    about: &About,
+    about: &OperationNote,
     reason: &str,
 ) -> Result<Key, Error> {
     open_by(hapax, subject, about, reason, None).await
@@ -143,7 +143,7 @@ pub async fn escalate(
 async fn open_by(
     hapax: &Hapax,
     subject: Key,
-    about: &About,
+    about: &OperationNote,
     reason: &str,
     asked_by: Option<&str>,
 ) -> Result<Key, Error> {
@@ -169,7 +169,7 @@ async fn open_by(
     }
 }
 
-pub(crate) fn labelled(what: &str, about: &About) -> String {
+pub(crate) fn labelled(what: &str, about: &OperationNote) -> String {
     format!("{what}{}", about.operation.dataset_id).chars().take(60).collect()
 }
 
@@ -206,7 +206,7 @@ async fn read(hapax: &Hapax, found: EffectRecord) -> Result<Option<Review>, Erro
         reason: part("reason"),
         asked_by: text(&note, "asked_by"),
         opened: effect.created,
-        standing: ReviewStatus::of(&effect.state),
+        status: ReviewStatus::of(&effect.state),
     }))
 }
 

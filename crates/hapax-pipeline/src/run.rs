@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use hapax::json::Json;
 use hapax::{AttemptId, Digest, Entry, EntryKind, Key, Namespace, StateName, Timestamp};
 
-use crate::operation::About;
+use crate::operation::OperationNote;
 use hapax::document::{Object, list, number, print, text, words};
 
 /// A position in the journal.
@@ -36,8 +36,8 @@ pub struct Run {
     pub generation: u32,
     /// The attempt.
     pub attempt: AttemptId,
-    /// The operation and its terms.
-    pub about: About,
+    /// The note of its grant: the operation and the terms of its dataset.
+    pub about: OperationNote,
     /// The entry of its grant.
     pub started: Mark,
 }
@@ -178,7 +178,7 @@ impl Moment {
             key: json.get("key")?.as_str()?.parse().ok()?,
             generation: u32::try_from(number(json, "generation")?).ok()?,
             attempt: json.get("attempt")?.as_str()?.parse().ok()?,
-            about: About::read(&print(json.get("about")?))?,
+            about: OperationNote::read(&print(json.get("about")?))?,
             started: mark("started")?,
         };
         Some(Self { run, mark: mark("mark")?, change })
@@ -331,7 +331,7 @@ impl Fold {
         let mark = Mark { entry: entry.id, at: entry.at };
         let name = (entry.namespace.clone(), entry.key);
         if entry.event == EntryKind::Granted {
-            let about = About::read(entry.note.as_deref()?)?;
+            let about = OperationNote::read(entry.note.as_deref()?)?;
             let (namespace, key) = name.clone();
             let (generation, attempt) = (entry.generation, entry.attempt);
             let run = Run { namespace, key, generation, attempt, about, started: mark };

@@ -11,7 +11,7 @@ use crate::review;
 
 /// The result of taking an operation back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakenBack {
+pub enum RollbackResult {
     /// It is undone, and its record is cleared: it may be run again.
     Cleared,
     /// It is undone. Its record changed in the meantime, and was not cleared.
@@ -28,7 +28,7 @@ impl Pipeline {
         key: Key,
         attempt: AttemptId,
         (actor, note): (&str, &str),
-    ) -> Result<TakenBack, Error> {
+    ) -> Result<RollbackResult, Error> {
         let effect =
             self.hapax.effects().show(key).await?.filter(|effect| effect.attempt == attempt);
         let state = effect.map(|effect| effect.state).ok_or_else(|| {
@@ -61,13 +61,13 @@ impl Pipeline {
         });
         match undone.await {
             Ok(_) => {}
-            Err(_) if no_way => return Ok(TakenBack::NoWay),
+            Err(_) if no_way => return Ok(RollbackResult::NoWay),
             Err(error) => return Err(error.into()),
         }
         let seen = self.hapax.effects().seen(key, attempt).await?;
         Ok(match self.reset(key, seen, (actor, note)).await? {
-            Judged::Decided(_) => TakenBack::Cleared,
-            _ => TakenBack::Undone,
+            Judged::Decided(_) => RollbackResult::Cleared,
+            _ => RollbackResult::Undone,
         })
     }
 }

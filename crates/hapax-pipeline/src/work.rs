@@ -184,7 +184,7 @@ impl Work {
         let held = self.stage.hold(made).map_err(WorkError::Refused)?;
         let mut progress = self.progress.clone();
         progress.agreed.extend(held);
-        let cpu = Some(progress.spent.so_far());
+        let cpu = Some(progress.cpu.so_far());
         let recorded = record(&self.stage, made.clone(), cpu, progress, Vec::new());
         let (product, outcome, events) = recorded.map_err(WorkError::Failure)?;
         attach(&self.claim, &product, events);

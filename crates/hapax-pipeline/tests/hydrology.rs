@@ -6,5 +6,5 @@ mod hydrology;
 /// Proves O-13.
 #[test]
 fn the_hydrology_flow_runs_end_to_end() {
-    hydrology::main().expect("the story is told");
+    hydrology::main().expect("the example runs to its end");
 }

@@ -106,7 +106,7 @@ impl Maintenance {
             return;
         }
         let mut announced = self.announced.get(namespace).cloned().unwrap_or_default();
-        match items.tell_open(&mut announced).await {
+        match items.emit_open_escalations(&mut announced).await {
             Ok(()) => _ = self.announced.insert(namespace.clone(), announced),
             Err(error) => warn(namespace, &error),
         }

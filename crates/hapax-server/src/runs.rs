@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hapax::Namespace;
-use hapax_items::{Error, Items, Ran};
+use hapax_items::{CompletedRun, Error, Items};
 use http::StatusCode;
 use prometheus::IntCounterVec;
 use tokio::sync::Semaphore;
@@ -48,7 +48,7 @@ impl Runs {
         items: Items,
         workflow: &str,
         id: String,
-    ) -> Result<JoinHandle<Result<Ran, Error>>, Problem> {
+    ) -> Result<JoinHandle<Result<CompletedRun, Error>>, Problem> {
         let namespace = items.hapax().namespace().clone();
         self.remember(&namespace);
         let scoped_name = (namespace, workflow.to_owned());
@@ -95,7 +95,7 @@ impl Runs {
 }
 
 /// The result of a run, as a metric label.
-fn result(driven: &Result<Ran, Error>) -> &'static str {
+fn result(driven: &Result<CompletedRun, Error>) -> &'static str {
     match driven {
         Ok(_) => "succeeded",
         Err(Error::Failed { .. }) => "failed",

@@ -13,7 +13,7 @@
 //! followed. So no path leads out of the directory, even if another process changes the directory
 //! meanwhile.
 
-mod place;
+mod rooted_path;
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use crate::arguments::Arguments;
 use crate::likeness::{same_but_blank_lines, same_document, same_lines};
 use crate::{SettingsError, happened, named};
-use place::{FilePlace, RESERVED};
+use rooted_path::{RESERVED, RootedPath};
 
 /// How long after its holder is gone a missing file counts as not written.
 ///
@@ -83,12 +83,12 @@ impl FileTool {
         Ok(Self { name: named(name)?, root: absolute, max_bytes })
     }
 
-    fn place(&self, path: &str) -> Result<FilePlace, ToolError> {
-        FilePlace::parse(&self.root, path).map_err(ToolError::logic)
+    fn rooted_path(&self, path: &str) -> Result<RootedPath, ToolError> {
+        RootedPath::parse(&self.root, path).map_err(ToolError::logic)
     }
 
-    fn planned(&self, call: &Call) -> Result<FilePlace, ToolError> {
-        self.place(call.plan.identity.get("path").and_then(Json::as_str).unwrap_or_default())
+    fn planned(&self, call: &Call) -> Result<RootedPath, ToolError> {
+        self.rooted_path(call.plan.identity.get("path").and_then(Json::as_str).unwrap_or_default())
     }
 }
 
@@ -120,7 +120,7 @@ impl Tool for FileTool {
             }
             _ => return Err(ToolError::logic(format!("{} cannot {operation}", self.name))),
         };
-        self.place(path)?;
+        self.rooted_path(path)?;
         Ok(Plan { target, identity: Json::object([("path", Json::text(path))]), payload })
     }
 
@@ -144,7 +144,7 @@ impl Tool for FileTool {
     }
 
     async fn mutate(&self, call: &Call, claim: &Claim) -> Result<Json, ToolError> {
-        let place = self.planned(call)?;
+        let path = self.planned(call)?;
         let (temporary, again) = (temporary(call), claim.nth() > 1);
         match (call.operation.as_str(), content(&call.plan.payload)) {
             ("write", Some(content)) => {
@@ -152,13 +152,13 @@ impl Tool for FileTool {
                 let aside = again.then(|| all_temporary(call));
                 blocking(move || {
                     if let Some(of_before) = aside {
-                        clear(&place, &of_before);
+                        clear(&path, &of_before);
                     }
-                    write(&place, &temporary, content.as_bytes())
+                    write(&path, &temporary, content.as_bytes())
                 })
                 .await
             }
-            ("remove", _) => blocking(move || remove(&place)).await,
+            ("remove", _) => blocking(move || remove(&path)).await,
             _ => Ok(Err(ToolError::logic(format!("{} cannot {}", self.name, call.operation)))),
         }
         // The task may have come to any step before it was lost.
@@ -166,15 +166,15 @@ impl Tool for FileTool {
     }
 
     async fn reconcile(&self, call: &Call) -> Finding {
-        let place = match self.planned(call) {
-            Ok(place) => place,
+        let path = match self.planned(call) {
+            Ok(path) => path,
             Err(error) => return Finding::CannotTell(error.message),
         };
         let (temporary, wanted) = (temporary(call), content(&call.plan.payload).map(str::to_owned));
         let removed = call.operation == "remove";
         let looked = blocking(move || match (removed, wanted) {
-            (true, _) => found_removed(&place),
-            (false, Some(wanted)) => found_written(&place, &temporary, wanted.as_bytes()),
+            (true, _) => found_removed(&path),
+            (false, Some(wanted)) => found_written(&path, &temporary, wanted.as_bytes()),
             (false, None) => Finding::CannotTell("the content is not known".into()),
         });
         looked.await.unwrap_or_else(Finding::CannotTell)
@@ -184,16 +184,16 @@ impl Tool for FileTool {
         if operation != "read" {
             return Err(ToolError::logic(format!("{} has no operation {operation}", self.name)));
         }
-        let place = self.place(Arguments::of(arguments, &["path"])?.text("path")?)?;
+        let path = self.rooted_path(Arguments::of(arguments, &["path"])?.text("path")?)?;
         let most = self.max_bytes;
         let read = blocking(move || {
-            let bytes = read(&place, most).map_err(|error| failed("read", &place, &error))?;
+            let bytes = read(&path, most).map_err(|error| failed("read", &path, &error))?;
             if bytes.len() > most {
-                let problem = format!("{} has more than {most} bytes", place.path());
+                let problem = format!("{} has more than {most} bytes", path.as_str());
                 return Err(ToolError::precondition(problem));
             }
             let mut members = vec![
-                ("path".to_owned(), Json::text(place.path())),
+                ("path".to_owned(), Json::text(path.as_str())),
                 ("size".to_owned(), Json::number(bytes.len() as u64)),
             ];
             members.extend(match String::from_utf8(bytes) {
@@ -244,8 +244,8 @@ fn aside(temporary: &str) -> String {
 }
 
 /// Removes the files that lookups of earlier attempts set aside.
-fn clear(place: &FilePlace, temporary: &str) {
-    let Ok(directory) = place.directory() else { return };
+fn clear(path: &RootedPath, temporary: &str) {
+    let Ok(directory) = path.directory() else { return };
     let Ok(entries) = Dir::read_from(&directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy();
@@ -261,55 +261,55 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|error| format!("it was broken off: {error}"))
 }
 
-fn write(place: &FilePlace, temporary: &str, content: &[u8]) -> Result<Json, ToolError> {
-    let directory = place.directory_made().map_err(|error| failed("write", place, &error))?;
+fn write(path: &RootedPath, temporary: &str, content: &[u8]) -> Result<Json, ToolError> {
+    let directory = path.directory_made().map_err(|error| failed("write", path, &error))?;
     let prepare = || -> io::Result<()> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&directory, temporary, flags, Mode::from(0o644))?);
         file.write_all(content)?;
         file.sync_all()?;
-        Ok(renameat(&directory, temporary, &directory, place.name())?)
+        Ok(renameat(&directory, temporary, &directory, path.name())?)
     };
     if let Err(error) = prepare() {
         let _ = unlinkat(&directory, temporary, AtFlags::empty());
-        return Err(failed("write", place, &error));
+        return Err(failed("write", path, &error));
     }
-    directory.sync_all().map_err(|error| unsynced(place, &error))?;
-    Ok(written(place, content))
+    directory.sync_all().map_err(|error| unsynced(path, &error))?;
+    Ok(written(path, content))
 }
 
-fn written(place: &FilePlace, content: &[u8]) -> Json {
+fn written(path: &RootedPath, content: &[u8]) -> Json {
     Json::object([
-        ("path", Json::text(place.path())),
+        ("path", Json::text(path.as_str())),
         ("size", Json::number(content.len() as u64)),
         ("digest", Json::text(&Digest::of(content).to_string())),
     ])
 }
 
 /// A file that is not there counts as removed.
-fn remove(place: &FilePlace) -> Result<Json, ToolError> {
-    let gone = Json::object([("path", Json::text(place.path()))]);
-    let directory = match place.directory() {
+fn remove(path: &RootedPath) -> Result<Json, ToolError> {
+    let gone = Json::object([("path", Json::text(path.as_str()))]);
+    let directory = match path.directory() {
         Ok(directory) => directory,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(gone),
-        Err(error) => return Err(failed("remove", place, &error)),
+        Err(error) => return Err(failed("remove", path, &error)),
     };
-    match unlinkat(&directory, place.name(), AtFlags::empty()).map_err(io::Error::from) {
+    match unlinkat(&directory, path.name(), AtFlags::empty()).map_err(io::Error::from) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(gone),
-        Err(error) => return Err(failed("remove", place, &error)),
+        Err(error) => return Err(failed("remove", path, &error)),
     }
-    directory.sync_all().map_err(|error| unsynced(place, &error))?;
+    directory.sync_all().map_err(|error| unsynced(path, &error))?;
     Ok(gone)
 }
 
 /// The bytes of a file, up to one more than requested.
-fn read(place: &FilePlace, most: usize) -> io::Result<Vec<u8>> {
-    let directory = place.directory()?;
+fn read(path: &RootedPath, most: usize) -> io::Result<Vec<u8>> {
+    let directory = path.directory()?;
     // A pipe would block until another process opens its other end.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(&directory, place.name(), flags, Mode::empty())?);
+    let file = File::from(openat(&directory, path.name(), flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
     }
@@ -318,8 +318,8 @@ fn read(place: &FilePlace, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn found_written(place: &FilePlace, temporary: &str, wanted: &[u8]) -> Finding {
-    let never = place.directory().is_ok_and(|directory| {
+fn found_written(path: &RootedPath, temporary: &str, wanted: &[u8]) -> Finding {
+    let never = path.directory().is_ok_and(|directory| {
         let aside = aside(temporary);
         let _ = renameat(&directory, temporary, &directory, &aside);
         statat(&directory, &aside, AtFlags::SYMLINK_NOFOLLOW).is_ok()
@@ -327,29 +327,29 @@ fn found_written(place: &FilePlace, temporary: &str, wanted: &[u8]) -> Finding {
     if never {
         return Finding::NotFound;
     }
-    match read(place, wanted.len()) {
-        Ok(found) if found == wanted => happened(&written(place, wanted)),
-        Ok(_) => Finding::CannotTell(format!("{} has other content", place.path())),
+    match read(path, wanted.len()) {
+        Ok(found) if found == wanted => happened(&written(path, wanted)),
+        Ok(_) => Finding::CannotTell(format!("{} has other content", path.as_str())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Finding::NotFound,
-        Err(error) => Finding::CannotTell(failed("read", place, &error).message),
+        Err(error) => Finding::CannotTell(failed("read", path, &error).message),
     }
 }
 
-fn found_removed(place: &FilePlace) -> Finding {
-    match place.exists() {
-        Ok(false) => happened(&Json::object([("path", Json::text(place.path()))])),
-        Ok(true) => Finding::CannotTell(format!("{} is there, or there again", place.path())),
-        Err(error) => Finding::CannotTell(failed("look at", place, &error).message),
+fn found_removed(path: &RootedPath) -> Finding {
+    match path.exists() {
+        Ok(false) => happened(&Json::object([("path", Json::text(path.as_str()))])),
+        Ok(true) => Finding::CannotTell(format!("{} is there, or there again", path.as_str())),
+        Err(error) => Finding::CannotTell(failed("look at", path, &error).message),
     }
 }
 
-fn failed(what: &str, place: &FilePlace, error: &io::Error) -> ToolError {
-    let message = format!("cannot {what} {}: {error}", place.path());
+fn failed(what: &str, path: &RootedPath, error: &io::Error) -> ToolError {
+    let message = format!("cannot {what} {}: {error}", path.as_str());
     ToolError { class: class(error), message }
 }
 
-fn unsynced(place: &FilePlace, error: &io::Error) -> ToolError {
-    ToolError::indeterminate(format!("{} is changed, but not yet for good: {error}", place.path()))
+fn unsynced(path: &RootedPath, error: &io::Error) -> ToolError {
+    ToolError::indeterminate(format!("{} is changed, but not yet for good: {error}", path.as_str()))
 }
 
 /// The class of an error that came before any change.

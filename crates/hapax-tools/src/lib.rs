@@ -38,7 +38,7 @@ pub use http::{Http, HttpSettings};
 pub use kv::Kv;
 pub use sql::Sql;
 #[cfg(feature = "http")]
-pub use webhook::{Webhook, WebhookSettings};
+pub use webhook::{Webhook, WebhookToolSettings};
 
 use hapax::{Finding, Outcome};
 use hapax_core::canonical::canonical;

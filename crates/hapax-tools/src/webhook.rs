@@ -30,14 +30,14 @@ const LONGEST_EVENT: usize = 256;
 
 /// Sends webhooks to an endpoint.
 pub struct Webhook {
-    settings: WebhookSettings,
+    settings: WebhookToolSettings,
     url: Url,
     client: Client,
 }
 
 /// The endpoint that gets webhooks, and how.
 #[derive(Debug, Clone)]
-pub struct WebhookSettings {
+pub struct WebhookToolSettings {
     /// The name that scripts call it by.
     pub name: String,
     /// The URL of the endpoint.
@@ -54,7 +54,7 @@ pub struct WebhookSettings {
     pub honours_id: bool,
 }
 
-impl WebhookSettings {
+impl WebhookToolSettings {
     /// An endpoint with default settings.
     pub fn new(url: impl Into<String>, secrets: Vec<Secret>) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl WebhookSettings {
 
 impl Webhook {
     /// A tool for one endpoint.
-    pub fn new(mut settings: WebhookSettings) -> Result<Self, SettingsError> {
+    pub fn new(mut settings: WebhookToolSettings) -> Result<Self, SettingsError> {
         settings.name = named(settings.name)?;
         if settings.secrets.is_empty() {
             return Err(SettingsError("a webhook needs a secret to be signed with".into()));

@@ -57,8 +57,8 @@ impl Config {
         };
         Ok(hapax_extract::Settings {
             ttl,
-            room: section.room.unwrap_or(usual.room),
-            longest: section.longest_text.unwrap_or(usual.longest),
+            max_cache_bytes: section.room.unwrap_or(usual.max_cache_bytes),
+            max_text_bytes: section.longest_text.unwrap_or(usual.max_text_bytes),
             ..usual
         })
     }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax::{Backoff, Hapax};
-use hapax_items::{Budget, Items, Limits, Maintainer, Program, Settings, Tool};
+use hapax_items::{FailureBudget, Items, Limits, Maintainer, Program, Settings, Tool};
 use hapax_sinks::webhook::Secret;
 use hapax_tools::email::{Email, EmailSettings, Login, MailboxSettings, Tls};
 use hapax_tools::http::{Http, HttpSettings, Probe};
 use hapax_tools::{
-    Database, Endpoint, EndpointSettings, FileSettings, FileTool, Kv, Sql, Webhook, WebhookSettings,
+    Database, Endpoint, EndpointSettings, FileSettings, FileTool, Kv, Sql, Webhook,
+    WebhookToolSettings,
 };
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -200,8 +201,8 @@ impl Config {
         Ok(match tool {
             ToolSection::Http { .. } => Arc::new(self.http(name, tool)?),
             ToolSection::Webhook { url, secrets, timeout, allow_private, honours_id } => {
-                let usual = WebhookSettings::new(url, self.secrets(secrets)?);
-                let settings = WebhookSettings {
+                let usual = WebhookToolSettings::new(url, self.secrets(secrets)?);
+                let settings = WebhookToolSettings {
                     name: name.into(),
                     timeout: timeout.unwrap_or(usual.timeout),
                     allow_private: *allow_private,
@@ -351,7 +352,7 @@ fn settings(name: &str, section: &WorkflowSection) -> Settings {
     let usual = Settings::new(name);
     let ms =
         |time: Option<Duration>, usual: u64| time.map_or(usual, |time| time.as_millis() as u64);
-    let Budget { retries, retry_ms, repairs, repair_ms, repair_cost } = usual.budget;
+    let FailureBudget { retries, retry_ms, repairs, repair_ms, repair_cost } = usual.budget;
     let base_ms = ms(section.retry_pause, retries.base_ms);
     let retries = Backoff {
         base_ms,
@@ -359,7 +360,7 @@ fn settings(name: &str, section: &WorkflowSection) -> Settings {
         attempts: section.retries.unwrap_or(retries.attempts),
     };
     let cost = section.repair_cost.map(|cost| (cost.clamp(0.0, 1e12) * 1_000.0) as u64);
-    let budget = Budget {
+    let budget = FailureBudget {
         retries,
         retry_ms: ms(section.retry_for, retry_ms),
         repairs: section.repairs.unwrap_or(repairs),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hapax::{Digest, Hapax};
 use hapax_pipeline::promotion::{self, Promotion, PromotionResult};
-use hapax_pipeline::replay::{self, Divergence, Replayed, Scope};
+use hapax_pipeline::replay::{self, Divergence, ReplayReport, ReplayScope};
 use hapax_pipeline::{Fold, Run, review};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ async fn replayed(global: &Global, args: &Replay, hapax: &Hapax) -> Result<Exit,
     if args.catalog.is_some() && args.mode != Mode::Verify {
         return Err(Failed::usage("--catalog goes with --mode verify"));
     }
-    let scope = Scope { dataset, tasks, files, catalog: args.catalog.clone() };
+    let scope = ReplayScope { dataset, tasks, files, catalog: args.catalog.clone() };
     let room = tempfile::tempdir();
     let room = room.map_err(|error| Failed::new(Exit::Unreachable, error.to_string()))?;
     let (mode, place) = match args.mode {
@@ -110,7 +110,7 @@ fn quoted(path: &Path) -> String {
 }
 
 /// Opens a review for each output that was made again and differs: only an approved one is put in place.
-async fn ask(hapax: &Hapax, found: &Replayed) -> Result<Vec<String>, Failed> {
+async fn ask(hapax: &Hapax, found: &ReplayReport) -> Result<Vec<String>, Failed> {
     let mut reviews = Vec::new();
     for divergence in found.divergences.iter().filter(|divergence| divergence.what == "output") {
         let mut fold = Fold::default();
@@ -127,7 +127,7 @@ async fn ask(hapax: &Hapax, found: &Replayed) -> Result<Vec<String>, Failed> {
     Ok(reviews)
 }
 
-fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
+fn report(global: &Global, mode: &str, found: &ReplayReport, reviews: &[String]) {
     if global.json {
         let mut document: Value = serde_json::from_str(&found.document(mode)).unwrap_or_default();
         document["record"] = json!(found.key.to_string());
@@ -135,7 +135,7 @@ fn report(global: &Global, mode: &str, found: &Replayed, reviews: &[String]) {
         output::json(&document);
         return;
     }
-    let Replayed { operations, executed, skipped, elsewhere, .. } = found;
+    let ReplayReport { operations, executed, skipped, elsewhere, .. } = found;
     output::print(&match mode {
         "verify" => format!("compared: {operations}; executed: none"),
         _ => format!(
@@ -176,19 +176,19 @@ pub(super) async fn promote(global: &Global, args: &Promote) -> Result<Exit, Fai
     let promoted = promotion::promote(&hapax, replay, &args.kept, &args.files).await;
     hapax.close().await?;
     let promoted = promoted?;
-    let word = |fate| match fate {
+    let word = |result| match result {
         PromotionResult::Placed => "in place",
         PromotionResult::PlacedBefore => "in place already",
         PromotionResult::NotApproved => "not approved",
     };
-    let waits = promoted.iter().any(|one| one.fate == PromotionResult::NotApproved);
-    for Promotion { operation, uri, checksum, fate } in &promoted {
+    let waits = promoted.iter().any(|one| one.result == PromotionResult::NotApproved);
+    for Promotion { operation, uri, checksum, result } in &promoted {
         match global.json {
             true => output::json(&json!({
                 "operation": operation.to_string(), "uri": uri, "checksum": checksum,
-                "fate": word(*fate),
+                "fate": word(*result),
             })),
-            false => output::print(&format!("{}: {}", word(*fate), output::plain(Some(uri)))),
+            false => output::print(&format!("{}: {}", word(*result), output::plain(Some(uri)))),
         }
     }
     match waits {

@@ -2,7 +2,7 @@
 //! and undoes one.
 
 use hapax::{Digest, Step};
-use hapax_pipeline::{Fold, Pipeline, RunChange, TakenBack};
+use hapax_pipeline::{Fold, Pipeline, RollbackResult, RunChange};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -103,14 +103,14 @@ pub(super) async fn main(global: &Global, args: &RollBack) -> Result<Exit, Faile
     let pipeline = Pipeline::new(hapax.clone());
     let taken_back = pipeline.take_back(key, attempt, (&args.by.by, &args.by.note)).await?;
     hapax.close().await?;
-    if taken_back == TakenBack::NoWay {
+    if taken_back == RollbackResult::NoWay {
         return Err(Failed::new(
             Exit::Look,
             format!("{attempt} registered nothing that can be undone here"),
         )
         .next("Undo it by hand, then: hapax effects reset"));
     }
-    let cleared = taken_back == TakenBack::Cleared;
+    let cleared = taken_back == RollbackResult::Cleared;
     match global.json {
         true => output::json(&json!({ "rolled_back": key.to_string(), "cleared": cleared })),
         false => output::print(&format!(

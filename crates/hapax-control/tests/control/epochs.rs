@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hapax::{EntryKind, Filter, Hapax, Key, StateName};
-use hapax_control::{ControlPlane, Epochs, Error, Registry, Request, SendError};
+use hapax_control::{ControlPlane, ControlRequest, Epochs, Error, Registry, SendError};
 use hapax_testkit::Postgres;
 use tokio::sync::watch;
 
@@ -42,7 +42,7 @@ async fn an_epoch_ends_under_a_thousand_requests_on_four_nodes() {
             let (plane, sent, gate) = (plane.clone(), sent.clone(), gate.clone());
             callers.push(tokio::spawn(async move {
                 let request = format!("{node}/{n}");
-                let send = |_: Request| {
+                let send = |_: ControlRequest| {
                     sent.fetch_add(1, Ordering::SeqCst);
                     let mut gate = gate.clone();
                     async move {
@@ -130,7 +130,7 @@ async fn without_its_ledger_nothing_is_sent() {
                 // A request that was recorded before the ledger went away is no exception.
                 let request = if n == 0 { "before".into() } else { format!("{n}") };
                 let name = if n % 5 == 4 { super::FENCING } else { PROBE };
-                let send = |_: Request| {
+                let send = |_: ControlRequest| {
                     sent.fetch_add(1, Ordering::SeqCst);
                     async { Ok::<_, SendError>("never") }
                 };
@@ -162,7 +162,7 @@ async fn nothing_is_granted_in_an_epoch_that_is_over() {
                 let (mut answered, mut refused) = (0, 0);
                 while !*stopped.borrow() {
                     let request = format!("{node}/{caller}/{answered}/{refused}");
-                    let send = |_: Request| async { Ok::<_, SendError>("done") };
+                    let send = |_: ControlRequest| async { Ok::<_, SendError>("done") };
                     match plane.dispatch(PROBE, request.as_bytes(), send).await {
                         Ok(_) => answered += 1,
                         Err(Error::Epoch(_)) => refused += 1,

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use hapax::Hapax;
-use hapax_control::{ControlPlane, Receiver, Registry, Request, SendError, derive_key};
+use hapax_control::{
+    ControlPlane, ControlReceiver, ControlRequest, Registry, SendError, derive_key,
+};
 
 use super::{PROBE, connector};
 
@@ -61,9 +63,9 @@ async fn each_decision_is_logged_once_and_no_payload_ever() {
     plane.dispatch(PROBE, secret, send).await.expect("an answer");
     assert_eq!(codes(), ["IDP-001", "IDP-002"]);
 
-    let receiver = Receiver::new(hapax.clone(), Registry::standard());
+    let receiver = ControlReceiver::new(hapax.clone(), Registry::standard());
     let key = Some(derive_key(PROBE, 0, secret).expect("a key"));
-    let request = |payload: &[u8]| Request {
+    let request = |payload: &[u8]| ControlRequest {
         computation: PROBE.into(),
         epoch: 0,
         key,

@@ -1,7 +1,9 @@
 //! The five invariants of the design, each under its name, each on both kinds of ledger.
 
 use hapax::{Fingerprint, Hapax, How, Key, StateName};
-use hapax_control::{ControlPlane, Error, Receiver, Registry, Request, SendError, derive_key};
+use hapax_control::{
+    ControlPlane, ControlReceiver, ControlRequest, Error, Registry, SendError, derive_key,
+};
 
 use super::{FENCING, PROBE, Peer, connector};
 
@@ -88,7 +90,7 @@ mod cases {
         assert_eq!((executed, peer.seen().len(), peer.done()), (1, 1, 1));
         // The ledger knows of it before it is sent.
         let (seen, ledger) = (derive_key(PROBE, 0, b"{2}").expect("a key"), hapax.clone());
-        let look = |_: Request| {
+        let look = |_: ControlRequest| {
             let ledger = ledger.clone();
             async move {
                 let found = ledger.effects().show(seen).await?.map(|effect| effect.state.name());
@@ -116,8 +118,11 @@ mod cases {
         let old = peer.seen().pop().expect("a request");
         let late = peer.receiver.receive(&old, |_| async { Ok("never") }).await;
         assert_eq!(late.expect_err("an old key").code(), "ERR_EPOCH_MISMATCH");
-        let early =
-            Request { epoch: 2, key: Some(derive_key(PROBE, 2, b"{}").expect("a key")), ..old };
+        let early = ControlRequest {
+            epoch: 2,
+            key: Some(derive_key(PROBE, 2, b"{}").expect("a key")),
+            ..old
+        };
         let early = peer.receiver.receive(&early, |_| async { Ok("never") }).await;
         assert_eq!(early.expect_err("a key of the future").code(), "ERR_EPOCH_MISMATCH");
         let again = plane.dispatch(PROBE, b"{}", |request| peer.clone().ask(request)).await;
@@ -129,7 +134,7 @@ mod cases {
     ///
     /// A key that was made in any other way is refused, and leaves no trace.
     pub(super) async fn inv_idp_no_custom(hapax: Hapax) {
-        let receiver = Receiver::new(hapax.clone(), Registry::standard());
+        let receiver = ControlReceiver::new(hapax.clone(), Registry::standard());
         let custom = [
             Key::derive("mine.v1", &[("payload", b"{}")]).expect("a key"),
             Key::from_bytes(*Fingerprint::of(b"{}").as_bytes()),
@@ -137,7 +142,7 @@ mod cases {
             derive_key("connector.rollout_notify.v1", 0, b"{}").expect("a key"),
             derive_key(PROBE, 0, b"{ }").expect("a key"),
         ];
-        let request = |computation: &str, key| Request {
+        let request = |computation: &str, key| ControlRequest {
             computation: computation.into(),
             epoch: 0,
             key,
@@ -161,9 +166,9 @@ mod cases {
     /// The same key with another payload is an error for its sender, before anything is derived or
     /// run.
     pub(super) async fn inv_idp_conflict_hard(hapax: Hapax) {
-        let receiver = Receiver::new(hapax.clone(), Registry::standard());
+        let receiver = ControlReceiver::new(hapax.clone(), Registry::standard());
         let key = Some(derive_key(PROBE, 0, b"{}").expect("a key"));
-        let request = |payload: &[u8]| Request {
+        let request = |payload: &[u8]| ControlRequest {
             computation: PROBE.into(),
             epoch: 0,
             key,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hapax::{Domain, Hapax};
-use hapax_control::{Receiver, Registry, Request, SendError};
+use hapax_control::{ControlReceiver, ControlRequest, Registry, SendError};
 use hapax_testkit::Postgres;
 
 const PROBE: &str = "connector.health_probe.v1";
@@ -47,18 +47,18 @@ async fn open(server: &Postgres, directory: &Path) -> Hapax {
 /// A peer that performs each request, and keeps the requests that it got.
 #[derive(Clone)]
 struct Peer {
-    receiver: Receiver,
-    seen: Arc<Mutex<Vec<Request>>>,
+    receiver: ControlReceiver,
+    seen: Arc<Mutex<Vec<ControlRequest>>>,
     done: Arc<AtomicUsize>,
 }
 
 impl Peer {
     fn new(hapax: Hapax) -> Self {
-        let receiver = Receiver::new(hapax, Registry::standard());
+        let receiver = ControlReceiver::new(hapax, Registry::standard());
         Self { receiver, seen: Arc::default(), done: Arc::default() }
     }
 
-    async fn ask(self, request: Request) -> Result<hapax::Outcome, SendError> {
+    async fn ask(self, request: ControlRequest) -> Result<hapax::Outcome, SendError> {
         self.seen.lock().expect("a lock").push(request.clone());
         let done = self.done.clone();
         let result = self.receiver.receive(&request, |payload| async move {
@@ -71,7 +71,7 @@ impl Peer {
         })
     }
 
-    fn seen(&self) -> Vec<Request> {
+    fn seen(&self) -> Vec<ControlRequest> {
         self.seen.lock().expect("a lock").clone()
     }
 

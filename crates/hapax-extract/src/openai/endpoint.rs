@@ -38,7 +38,7 @@ pub(super) struct Endpoint {
 
 /// Why a call brought no completion.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct CallError {
     /// The HTTP status, if there was one to act on.
     pub(super) status: Option<StatusCode>,
     pub(super) error: ExtractorError,
@@ -70,7 +70,7 @@ impl Endpoint {
         &self,
         body: &Value,
         tally: &mut Tally,
-    ) -> Result<Completion, Refused> {
+    ) -> Result<Completion, CallError> {
         let request = self.request(body)?;
         let _lane = self.lanes.acquire().await;
         if let Some(pace) = &self.pace {
@@ -82,7 +82,7 @@ impl Endpoint {
             let message = complaint(&body);
             return Err(self.judge(status, retry_after(&headers), &message));
         }
-        let unlike = |why: String| Refused {
+        let unlike = |why: String| CallError {
             status: Some(status),
             error: ExtractorError::Never(format!(
                 "the endpoint answered {status}, but with no chat completion: {}",
@@ -101,7 +101,7 @@ impl Endpoint {
         Ok(completion)
     }
 
-    fn request(&self, body: &Value) -> Result<Request<Full<Bytes>>, Refused> {
+    fn request(&self, body: &Value) -> Result<Request<Full<Bytes>>, CallError> {
         let mut request = Request::post(&self.uri)
             .header(CONTENT_TYPE, "application/json")
             .header(USER_AGENT, concat!("hapax/", env!("CARGO_PKG_VERSION")));
@@ -109,7 +109,7 @@ impl Endpoint {
             request = request.header(AUTHORIZATION, bearer);
         }
         let request = request.body(Full::from(body.to_string()));
-        request.map_err(|error| Refused {
+        request.map_err(|error| CallError {
             status: None,
             error: ExtractorError::Never(format!("the request cannot be made: {error}")),
         })
@@ -118,7 +118,7 @@ impl Endpoint {
     async fn exchange(
         &self,
         request: Request<Full<Bytes>>,
-    ) -> Result<(StatusCode, HeaderMap, Bytes), Refused> {
+    ) -> Result<(StatusCode, HeaderMap, Bytes), CallError> {
         let late = || later(format!("the endpoint has not answered within {:?}", self.timeout));
         let most = self.max_response_bytes;
         let answer = self.client.send(request, self.timeout, most).await;
@@ -140,7 +140,7 @@ impl Endpoint {
             }
             Err(Unread::TooLarge(most)) => {
                 let reason = format!("the endpoint answered with more than {most} bytes");
-                Err(Refused { status: Some(answer.status), error: ExtractorError::Never(reason) })
+                Err(CallError { status: Some(answer.status), error: ExtractorError::Never(reason) })
             }
             Err(Unread::Late(_)) => Err(late()),
             Err(Unread::Broken(why)) => {
@@ -151,7 +151,7 @@ impl Endpoint {
     }
 
     /// The meaning of a status that is no success.
-    fn judge(&self, status: StatusCode, after: Option<Duration>, message: &str) -> Refused {
+    fn judge(&self, status: StatusCode, after: Option<Duration>, message: &str) -> CallError {
         let message = match self.quotable(message) {
             message if message.is_empty() => message,
             message => format!(": {message}"),
@@ -176,7 +176,7 @@ impl Endpoint {
             )),
             status => ExtractorError::Never(format!("the endpoint answered {status}{message}")),
         };
-        Refused { status: Some(status), error }
+        CallError { status: Some(status), error }
     }
 
     /// The endpoint's words as they may stand in an error: shortened, and without the API key.
@@ -195,8 +195,8 @@ fn bearer(key: &ApiKey) -> Result<HeaderValue, SettingsError> {
     Ok(value)
 }
 
-fn later(reason: String) -> Refused {
-    Refused { status: None, error: ExtractorError::Later { reason, after: None } }
+fn later(reason: String) -> CallError {
+    CallError { status: None, error: ExtractorError::Later { reason, after: None } }
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {

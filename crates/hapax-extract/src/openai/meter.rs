@@ -7,7 +7,7 @@ use super::settings::Prices;
 /// The total use since the extractor was made. It includes failed calls and calls whose caller went
 /// away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Spent {
+pub struct EndpointUsage {
     /// HTTP requests, each counted once, when it is begun.
     pub calls: u64,
     /// Calls that brought no completion.
@@ -60,9 +60,9 @@ impl Meter {
         self.left_out.fetch_add(items as u64, Relaxed);
     }
 
-    pub(super) fn spent(&self, prices: Option<Prices>) -> Spent {
+    pub(super) fn spent(&self, prices: Option<Prices>) -> EndpointUsage {
         let (tokens_in, tokens_out) = (self.tokens_in.load(Relaxed), self.tokens_out.load(Relaxed));
-        Spent {
+        EndpointUsage {
             calls: self.calls.load(Relaxed),
             failed_calls: self.failed_calls.load(Relaxed),
             repairs: self.repairs.load(Relaxed),

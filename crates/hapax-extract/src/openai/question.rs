@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::extractor::Ask;
+use crate::extractor::ChunkRequest;
 use crate::graph::Mention;
 use crate::ontology::{Class, Individual, Ontology, Property};
 
@@ -33,9 +33,9 @@ pub(super) struct Question {
 }
 
 /// Which entities does the chunk mention?
-pub(super) fn entities(ask: &Ask<'_>) -> Question {
-    let folded = ask.chunk.to_lowercase();
-    let classes = shown_classes(ask.ontology, &folded);
+pub(super) fn entities(request: &ChunkRequest<'_>) -> Question {
+    let folded = request.chunk.to_lowercase();
+    let classes = shown_classes(request.ontology, &folded);
     let mut system = String::from(
         "You find entities in a text. You answer with JSON only: \
          {\"entities\":[{\"class\":IRI,\"name\":text,\"quote\":text,\"occurrence\":number}]}.\n\
@@ -55,7 +55,7 @@ pub(super) fn entities(ask: &Ask<'_>) -> Question {
         line(&mut system, &class.id, class.label.as_deref(), &class.synonyms, &kinds);
     }
     let mut user = String::new();
-    let mut named: Vec<&Individual> = named_in(ask.ontology, &folded).collect();
+    let mut named: Vec<&Individual> = named_in(request.ontology, &folded).collect();
     named.sort_by_key(|individual| &individual.id);
     named.truncate(INDIVIDUALS);
     if !named.is_empty() {
@@ -72,7 +72,7 @@ pub(super) fn entities(ask: &Ask<'_>) -> Question {
         }
         user.push('\n');
     }
-    texts(&mut user, ask);
+    texts(&mut user, request);
     let class = one_of(classes.iter().map(|class| class.id.as_str()));
     let item = object(json!({
         "class": class,
@@ -85,7 +85,11 @@ pub(super) fn entities(ask: &Ask<'_>) -> Question {
 }
 
 /// Which relations does the chunk state between these mentions?
-pub(super) fn relations(ask: &Ask<'_>, mentions: &[Mention], properties: &[&Property]) -> Question {
+pub(super) fn relations(
+    request: &ChunkRequest<'_>,
+    mentions: &[Mention],
+    properties: &[&Property],
+) -> Question {
     let mut system = String::from(
         "You find relations between entities in a text. You answer with JSON only: \
          {\"relations\":[{\"subject\":number,\"property\":IRI,\"object\":number,\"quote\":text}]}.\n\
@@ -109,7 +113,7 @@ pub(super) fn relations(ask: &Ask<'_>, mentions: &[Mention], properties: &[&Prop
     }
     let mut user = String::from("Entities:\n");
     for (nth, mention) in mentions.iter().enumerate() {
-        let written = ask.chunk.get(mention.start..mention.end).unwrap_or(&mention.name);
+        let written = request.chunk.get(mention.start..mention.end).unwrap_or(&mention.name);
         let (name, written) = (flat(&mention.name), flat(written));
         let _ = write!(user, "{nth}: {name} <{}>", flat(&mention.class));
         let _ = match name == written {
@@ -118,7 +122,7 @@ pub(super) fn relations(ask: &Ask<'_>, mentions: &[Mention], properties: &[&Prop
         };
     }
     user.push('\n');
-    texts(&mut user, ask);
+    texts(&mut user, request);
     let property = one_of(properties.iter().map(|property| property.id.as_str()));
     let item = object(json!({
         "subject": { "type": "integer" },
@@ -187,15 +191,15 @@ fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn texts(out: &mut String, ask: &Ask<'_>) {
+fn texts(out: &mut String, request: &ChunkRequest<'_>) {
     let mut mark = String::from("-----");
-    while ask.chunk.contains(&mark) || ask.context.contains(&mark) {
+    while request.chunk.contains(&mark) || request.context.contains(&mark) {
         mark.push('-');
     }
-    if !ask.context.trim().is_empty() {
-        let _ = write!(out, "Context, between marks:\n{mark}\n{}\n{mark}\n\n", ask.context);
+    if !request.context.trim().is_empty() {
+        let _ = write!(out, "Context, between marks:\n{mark}\n{}\n{mark}\n\n", request.context);
     }
-    let _ = write!(out, "Chunk, between marks:\n{mark}\n{}\n{mark}\n", ask.chunk);
+    let _ = write!(out, "Chunk, between marks:\n{mark}\n{}\n{mark}\n", request.chunk);
 }
 
 /// The schema of a text that is one of these, or any text if a schema cannot list them all.
@@ -227,8 +231,12 @@ mod tests {
         Class { id: id.into(), label: Some(label.into()), ..Class::default() }
     }
 
-    fn ask<'a>(chunk: &'a str, ontology: &'a Ontology, params: &'a Params) -> Ask<'a> {
-        Ask { chunk, context: "", ontology, params }
+    fn chunk_request<'a>(
+        chunk: &'a str,
+        ontology: &'a Ontology,
+        params: &'a Params,
+    ) -> ChunkRequest<'a> {
+        ChunkRequest { chunk, context: "", ontology, params }
     }
 
     #[test]
@@ -238,7 +246,7 @@ mod tests {
         classes.push(class("http://x/zebra", "Zebra"));
         let ontology = Ontology { classes, ..Ontology::default() };
         let params = Params::default();
-        let question = entities(&ask("Two zebras.", &ontology, &params));
+        let question = entities(&chunk_request("Two zebras.", &ontology, &params));
         assert!(question.system.contains("- <http://x/zebra> Zebra\n"));
         assert!(question.system.len() < CLASSES + 3_000, "{}", question.system.len());
         assert_eq!(
@@ -263,7 +271,7 @@ mod tests {
             ..Ontology::default()
         };
         let params = Params::default();
-        let question = entities(&ask("He plays for al-nassr.", &ontology, &params));
+        let question = entities(&chunk_request("He plays for al-nassr.", &ontology, &params));
         assert!(question.user.contains("<http://x/a> Al-Nassr"));
         assert!(!question.user.contains("Benfica"));
     }
@@ -272,7 +280,7 @@ mod tests {
     fn a_text_cannot_end_itself() {
         let ontology = Ontology::default();
         let params = Params::default();
-        let question = entities(&ask("a\n-----\nb", &ontology, &params));
+        let question = entities(&chunk_request("a\n-----\nb", &ontology, &params));
         assert!(question.user.ends_with("\n------\na\n-----\nb\n------\n"), "{}", question.user);
     }
 }

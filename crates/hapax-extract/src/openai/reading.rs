@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::kinds::Kinds;
 use super::places::{places, stands_in};
-use crate::extractor::Ask;
+use crate::extractor::ChunkRequest;
 use crate::graph::{Mention, Statement};
 use crate::ontology::{Individual, Ontology, Property};
 
@@ -65,13 +65,13 @@ struct RelationItem {
 }
 
 /// The mentions that an answer names, in the order of the text.
-pub(super) fn entities(answer: &str, ask: &Ask<'_>) -> Reading<Mention> {
+pub(super) fn entities(answer: &str, request: &ChunkRequest<'_>) -> Reading<Mention> {
     let items = match read::<Entities>(answer) {
         Ok(Entities { entities }) => entities,
         Err(why) => return Reading::unreadable(why),
     };
-    let (kinds, named) = (Kinds::of(ask.ontology), Named::of(ask.ontology));
-    let (mut found, faults) = sift(items, |item| mention(&item, ask, &kinds, &named), "entity");
+    let (kinds, named) = (Kinds::of(request.ontology), Named::of(request.ontology));
+    let (mut found, faults) = sift(items, |item| mention(&item, request, &kinds, &named), "entity");
     found.sort_by(|a, b| (a.start, a.end, &a.class).cmp(&(b.start, b.end, &b.class)));
     found.dedup_by(|a, b| (a.start, a.end, &a.class) == (b.start, b.end, &b.class));
     Reading { found: Some(found), faults }
@@ -79,7 +79,7 @@ pub(super) fn entities(answer: &str, ask: &Ask<'_>) -> Reading<Mention> {
 
 fn mention(
     item: &EntityItem,
-    ask: &Ask<'_>,
+    request: &ChunkRequest<'_>,
     kinds: &Kinds<'_>,
     named: &Named<'_>,
 ) -> Result<Mention, String> {
@@ -87,7 +87,7 @@ fn mention(
     if !kinds.has(class) {
         return Err(format!("the class {:?} is not in the list", excerpt(class, REPEATED)));
     }
-    let places = places(ask.chunk, quote);
+    let places = places(request.chunk, quote);
     if places.is_empty() {
         return Err(format!("the quote {:?} is not in the chunk", excerpt(quote, REPEATED)));
     }
@@ -96,10 +96,10 @@ fn mention(
         let (quote, times) = (excerpt(quote, REPEATED), places.len());
         return Err(format!("{quote:?} has no occurrence {nth}; it is there {times} times"));
     };
-    let written = &ask.chunk[place.clone()];
+    let written = &request.chunk[place.clone()];
     let name = item.name.as_deref().map(str::trim).filter(|name| {
         let fits = !name.is_empty() && name.chars().count() <= NAME;
-        fits && (stands_in(ask.chunk, name) || stands_in(ask.context, name))
+        fits && (stands_in(request.chunk, name) || stands_in(request.context, name))
     });
     let individual = item.name.as_deref().and_then(|name| named.get(name, class, kinds));
     let individual = individual.or_else(|| named.get(written, class, kinds));
@@ -142,7 +142,7 @@ impl<'a> Named<'a> {
 /// The relations that an answer states, in the order of the text.
 pub(super) fn relations(
     answer: &str,
-    ask: &Ask<'_>,
+    request: &ChunkRequest<'_>,
     mentions: &[Mention],
     properties: &[&Property],
 ) -> Reading<Statement> {
@@ -150,9 +150,9 @@ pub(super) fn relations(
         Ok(Relations { relations }) => relations,
         Err(why) => return Reading::unreadable(why),
     };
-    let kinds = Kinds::of(ask.ontology);
+    let kinds = Kinds::of(request.ontology);
     let (mut found, faults) =
-        sift(items, |item| statement(&item, ask, mentions, properties, &kinds), "relation");
+        sift(items, |item| statement(&item, request, mentions, properties, &kinds), "relation");
     let order = |statement: &Statement| {
         (statement.start, statement.end, statement.subject, statement.object)
     };
@@ -163,7 +163,7 @@ pub(super) fn relations(
 
 fn statement(
     item: &RelationItem,
-    ask: &Ask<'_>,
+    request: &ChunkRequest<'_>,
     mentions: &[Mention],
     properties: &[&Property],
     kinds: &Kinds<'_>,
@@ -188,7 +188,7 @@ fn statement(
         return Err(format!("a <{}> cannot be the object of <{}>", object.class, property.id));
     }
     // Of several places, take the one that contains the most of the two mentions.
-    let places = places(ask.chunk, item.quote.trim());
+    let places = places(request.chunk, item.quote.trim());
     let holds = |mention: &Mention, place: &std::ops::Range<usize>| {
         usize::from(place.start <= mention.start && mention.end <= place.end)
     };
@@ -263,8 +263,9 @@ mod tests {
             ],
             ..Ontology::default()
         };
-        let ask = Ask { chunk, context, ontology: &ontology, params: &Params::default() };
-        let reading = entities(&format!("{{\"entities\": [{item}]}}"), &ask);
+        let request =
+            ChunkRequest { chunk, context, ontology: &ontology, params: &Params::default() };
+        let reading = entities(&format!("{{\"entities\": [{item}]}}"), &request);
         assert_eq!(reading.faults, Vec::<String>::new());
         reading.found.unwrap()
     }

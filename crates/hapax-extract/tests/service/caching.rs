@@ -7,8 +7,8 @@ on_both! {
     a_parameter_makes_a_key_beside_the_old
     a_thousand_equal_requests_run_once
     a_collision_of_the_formula_finds_nothing
-    what_nobody_asks_for_goes_first
-    a_result_is_told_until_its_time_is_over
+    the_least_recently_used_results_are_evicted_first
+    an_expired_result_is_extracted_again
 }
 
 mod cases {
@@ -33,7 +33,7 @@ mod cases {
                 .into_iter()
                 .enumerate()
         {
-            let again = Request { request_id: Some(format!("r-{nth}")), ..request(text) };
+            let again = ExtractionRequest { request_id: Some(format!("r-{nth}")), ..request(text) };
             let again = extract.extract(&again, None).await.expect("it works");
             assert!(again.is_hit());
             assert_eq!(again.json(), first.json());
@@ -72,7 +72,8 @@ mod cases {
                 let extract = nodes[n % 2].clone();
                 tokio::spawn(async move {
                     let text = "The Danube flows through Vienna.";
-                    let request = Request { request_id: Some(n.to_string()), ..request(text) };
+                    let request =
+                        ExtractionRequest { request_id: Some(n.to_string()), ..request(text) };
                     extract.extract(&request, None).await
                 })
             })
@@ -117,9 +118,9 @@ mod cases {
     }
 
     /// Proves X-6: above the size limit, the least recently used results are evicted.
-    pub(super) async fn what_nobody_asks_for_goes_first(ledger: Arc<Ledger>) {
+    pub(super) async fn the_least_recently_used_results_are_evicted_first(ledger: Arc<Ledger>) {
         let probe = Probe::new();
-        let settings = Settings { room: 4_000, ..Settings::default() };
+        let settings = Settings { max_cache_bytes: 4_000, ..Settings::default() };
         let extract = Extract::new(ledger.node().await, probe.clone(), settings);
         keep(&extract).await;
         let text = |n: usize| request(&format!("Note {n}: the Danube flows through Vienna."));
@@ -131,7 +132,7 @@ mod cases {
             evicted += extract.tend().await.expect("it works").evicted;
         }
         let stats = extract.stats().await.expect("it works");
-        assert!(stats.stock.bytes <= 4_000, "{stats:?}");
+        assert!(stats.results.bytes <= 4_000, "{stats:?}");
         // The cache of this process may still have a result that the store has evicted, so another
         // process looks it up.
         let elsewhere = ledger.extract(&probe).await;
@@ -146,7 +147,7 @@ mod cases {
     }
 
     /// Proves X-6: an expired result is extracted again, its chunks too.
-    pub(super) async fn a_result_is_told_until_its_time_is_over(ledger: Arc<Ledger>) {
+    pub(super) async fn an_expired_result_is_extracted_again(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let ttl = Duration::from_secs(2);
         let settings = Settings { ttl: Some(ttl), ..Settings::default() };

@@ -4,8 +4,8 @@ use super::*;
 
 on_both! {
     a_change_removes_the_results_of_its_ontology_only
-    what_is_under_way_when_an_ontology_changes_begins_anew
-    nobody_is_answered_from_before_a_change
+    an_extraction_begins_anew_when_its_ontology_changes
+    no_request_is_answered_from_before_a_change
 }
 
 mod cases {
@@ -34,7 +34,7 @@ mod cases {
         keep(&extract).await;
         extract.put_ontology(&rivers(OTHER), None, "ada").await.expect("it works");
         let text = "The Danube flows through Vienna, and Newbrook1 does not.";
-        let (ours, theirs) = (request(text), Request::new(text, OTHER));
+        let (ours, theirs) = (request(text), ExtractionRequest::new(text, OTHER));
         for request in [&ours, &theirs] {
             extract.extract(request, None).await.expect("it works");
             assert!(elsewhere.extract(request, None).await.expect("it works").is_hit());
@@ -66,9 +66,7 @@ mod cases {
 
     /// Proves X-7: an execution that ends after the change is not stored, and its caller gets a
     /// result of the present version.
-    pub(super) async fn what_is_under_way_when_an_ontology_changes_begins_anew(
-        ledger: Arc<Ledger>,
-    ) {
+    pub(super) async fn an_extraction_begins_anew_when_its_ontology_changes(ledger: Arc<Ledger>) {
         let (slow, quick) = (Probe::gated(), Probe::new());
         let extract = ledger.extract(&slow).await;
         let elsewhere = ledger.extract(&quick).await;
@@ -94,7 +92,7 @@ mod cases {
 
     /// Proves X-7: under load on two nodes, a request after the call returned gets the new version,
     /// also on the node that did not make it.
-    pub(super) async fn nobody_is_answered_from_before_a_change(ledger: Arc<Ledger>) {
+    pub(super) async fn no_request_is_answered_from_before_a_change(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let nodes = [ledger.extract(&probe).await, ledger.extract(&probe).await];
         keep(&nodes[0]).await;

@@ -3,9 +3,9 @@
 use super::*;
 
 on_both! {
-    a_failure_is_told_to_all_and_kept_for_nobody
+    a_failure_reaches_all_waiting_requests_and_is_not_kept
     a_panic_is_a_failure_like_another
-    what_was_read_before_a_failure_is_kept
+    answers_before_a_failure_are_kept
 }
 
 mod cases {
@@ -56,7 +56,9 @@ mod cases {
 
     /// Proves X-5: every waiting request on both nodes gets the same error with the same time to
     /// retry, and a retry at once is possible.
-    pub(super) async fn a_failure_is_told_to_all_and_kept_for_nobody(ledger: Arc<Ledger>) {
+    pub(super) async fn a_failure_reaches_all_waiting_requests_and_is_not_kept(
+        ledger: Arc<Ledger>,
+    ) {
         let probe = Arc::new(Probe {
             failing: AtomicUsize::new(1),
             gate: Some(Gate::default()),
@@ -81,7 +83,7 @@ mod cases {
     }
 
     /// Proves X-8: an extractor's answers about other chunks are not requested again.
-    pub(super) async fn what_was_read_before_a_failure_is_kept(ledger: Arc<Ledger>) {
+    pub(super) async fn answers_before_a_failure_are_kept(ledger: Arc<Ledger>) {
         let probe = Probe::new();
         let extract = ledger.extract(&probe).await;
         keep(&extract).await;

@@ -23,7 +23,7 @@ mod cases {
         assert!(!nothing.found && nothing.nearest.is_none());
         extract.extract(&request("The Seine."), None).await.expect("it works");
         assert!(extract.explain(&request(" The Seine.\n")).await.expect("it works").found);
-        let differs = |request: Request| {
+        let differs = |request: ExtractionRequest| {
             let extract = extract.clone();
             async move {
                 extract
@@ -38,7 +38,7 @@ mod cases {
         assert_eq!(differs(with("The Seine.", r#"{"seed": 7}"#)).await, ["extractionParams"]);
         assert_eq!(differs(request("The Danube.")).await, ["text"]);
         extract.put_ontology(&rivers("o2"), None, "ada").await.expect("it works");
-        let other = Request::new("The Seine.", "o2");
+        let other = ExtractionRequest::new("The Seine.", "o2");
         assert_eq!(differs(other).await, ["ontologyId"]);
     }
 
@@ -82,7 +82,8 @@ mod cases {
     pub(super) async fn the_tables_have_what_the_document_says(ledger: Arc<Ledger>) {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
-        let identified = Request { request_id: Some("r-1".into()), ..request("The Danube.") };
+        let identified =
+            ExtractionRequest { request_id: Some("r-1".into()), ..request("The Danube.") };
         let made = extract.extract(&identified, None).await.expect("it works");
         for _ in 0..3 {
             extract.extract(&identified, None).await.expect("it works");
@@ -189,7 +190,7 @@ mod cases {
     pub(super) async fn another_caches_keys_are_compared(ledger: Arc<Ledger>) {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
-        let shadowed = |text: &str, params: &str, key: &str| Request {
+        let shadowed = |text: &str, params: &str, key: &str| ExtractionRequest {
             shadow_key: Some(key.into()),
             ..with(text, params)
         };

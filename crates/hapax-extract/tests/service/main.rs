@@ -15,8 +15,8 @@ use std::time::Duration;
 use hapax::Hapax;
 use hapax::json::Json;
 use hapax_extract::{
-    Answer, Ask, Builtin, Class, Extract, Extractor, Individual, Mention, Ontology, Property,
-    Request, Settings, Statement,
+    Answer, Builtin, ChunkRequest, Class, Extract, ExtractionRequest, Extractor, Individual,
+    Mention, Ontology, Property, Settings, Statement,
 };
 use hapax_testkit::Postgres;
 use tokio::sync::Notify;
@@ -177,7 +177,7 @@ impl Extractor for Probe {
         true
     }
 
-    fn entities<'a>(&'a self, ask: Ask<'a>) -> Answer<'a, Vec<Mention>> {
+    fn entities<'a>(&'a self, request: ChunkRequest<'a>) -> Answer<'a, Vec<Mention>> {
         Box::pin(async move {
             self.calls.fetch_add(1, Ordering::SeqCst);
             if let Some(gate) = &self.gate {
@@ -193,18 +193,18 @@ impl Extractor for Probe {
                     reason: "the model is down".into(),
                     after: Some(Duration::from_secs(7)),
                 }),
-                Err(_) => self.builtin.entities(ask).await,
+                Err(_) => self.builtin.entities(request).await,
             }
         })
     }
 
     fn relations<'a>(
         &'a self,
-        ask: Ask<'a>,
+        request: ChunkRequest<'a>,
         mentions: &'a [Mention],
         properties: &'a [&'a Property],
     ) -> Answer<'a, Vec<Statement>> {
-        self.builtin.relations(ask, mentions, properties)
+        self.builtin.relations(request, mentions, properties)
     }
 }
 
@@ -246,12 +246,12 @@ async fn keep(extract: &Extract) {
     extract.put_ontology(&rivers(IRI), None, "ada").await.expect("it is kept");
 }
 
-fn request(text: &str) -> Request {
-    Request::new(text, IRI)
+fn request(text: &str) -> ExtractionRequest {
+    ExtractionRequest::new(text, IRI)
 }
 
-fn with(text: &str, params: &str) -> Request {
-    Request { params: Json::parse(params.as_bytes()).expect("JSON"), ..request(text) }
+fn with(text: &str, params: &str) -> ExtractionRequest {
+    ExtractionRequest { params: Json::parse(params.as_bytes()).expect("JSON"), ..request(text) }
 }
 
 /// A document of about a megabyte, each paragraph different.

@@ -4,7 +4,7 @@ use super::*;
 
 on_both! {
     one_changed_paragraph_is_read_again_alone
-    who_waits_is_told_how_far_it_is
+    a_waiting_caller_gets_the_progress
     a_chunk_says_for_which_result_it_was_read
 }
 
@@ -47,7 +47,7 @@ mod cases {
     }
 
     /// Proves X-12: the caller gets the number of chunks, and the findings of each.
-    pub(super) async fn who_waits_is_told_how_far_it_is(ledger: Arc<Ledger>) {
+    pub(super) async fn a_waiting_caller_gets_the_progress(ledger: Arc<Ledger>) {
         let extract = ledger.extract(&Probe::new()).await;
         keep(&extract).await;
         let text = large()[..40].join("\n");

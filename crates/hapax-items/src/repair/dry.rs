@@ -20,7 +20,7 @@ use crate::tool::{Difference, Tool, operations};
 
 /// The result of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Dry {
+pub(super) enum TrialResult {
     /// It repeats the recorded steps, and goes on from there.
     Fits,
     /// The records are not enough to decide.
@@ -36,9 +36,12 @@ impl Items {
         settings: &Arc<Settings>,
         note: &RunNote,
         source: &str,
-    ) -> Result<Dry, Error> {
+    ) -> Result<TrialResult, Error> {
         if note.unnamed > 0 {
-            return Ok(Dry::Unsure(format!("of {} items only the last are kept", note.count())));
+            return Ok(TrialResult::Unsure(format!(
+                "of {} items only the last are kept",
+                note.count()
+            )));
         }
         let mut items = HashMap::new();
         for id in &note.items {
@@ -50,13 +53,13 @@ impl Items {
                 _ => self.mutations(item.key, item.attempt).await?,
             };
             if mutations.len() == SHOWN {
-                return Ok(Dry::Unsure(format!("{id:?} has more than {SHOWN} mutations")));
+                return Ok(TrialResult::Unsure(format!("{id:?} has more than {SHOWN} mutations")));
             }
             let mutations = mutations.into_iter().map(|mutation| (mutation.key, mutation));
             items.insert(id.clone(), (item, mutations.collect()));
         }
         let tools = self.tools_of(settings);
-        let mut past = Past {
+        let mut recorded = RecordedRun {
             namespace: self.hapax().namespace().as_str().to_owned(),
             workflow: settings.name.clone(),
             tools,
@@ -68,13 +71,13 @@ impl Items {
             verdict: None,
         };
         let (settings, source) = (settings.clone(), source.to_owned());
-        let tried = tokio::task::spawn_blocking(move || past.try_out(&settings, &source)).await;
-        Ok(tried.unwrap_or_else(|_| Dry::Unsure("the trial was cut short".into())))
+        let tried = tokio::task::spawn_blocking(move || recorded.try_out(&settings, &source)).await;
+        Ok(tried.unwrap_or_else(|_| TrialResult::Unsure("the trial was cut short".into())))
     }
 }
 
 /// The records of a run that failed.
-struct Past {
+struct RecordedRun {
     namespace: String,
     workflow: String,
     tools: BTreeMap<String, Arc<dyn Tool>>,
@@ -85,33 +88,35 @@ struct Past {
     reads_cut: bool,
     /// The item that is open, and the mutations that were requested again.
     open: Option<(String, HashSet<Key>)>,
-    verdict: Option<Dry>,
+    verdict: Option<TrialResult>,
 }
 
-impl Past {
-    fn try_out(&mut self, settings: &Settings, source: &str) -> Dry {
+impl RecordedRun {
+    fn try_out(&mut self, settings: &Settings, source: &str) -> TrialResult {
         let (tools, limits) = (operations(&self.tools), &settings.limits);
         let ended = sandbox::run(source, &settings.name, tools, now_ms() as i64, limits, self);
         if let Some(verdict) = self.verdict.take() {
             return verdict;
         }
         match (ended, self.expected.last()) {
-            (RunEnd::Completed, None) => Dry::Fits,
+            (RunEnd::Completed, None) => TrialResult::Fits,
             (RunEnd::Completed, Some(id)) => {
-                Dry::Unsure(format!("it no longer comes to item {id:?}"))
+                TrialResult::Unsure(format!("it no longer comes to item {id:?}"))
             }
-            (RunEnd::Threw { message, .. }, _) => Dry::Unfit(format!("it still fails: {message}")),
-            (ended, _) => Dry::Unfit(format!("it does not come to its end: {ended:?}")),
+            (RunEnd::Threw { message, .. }, _) => {
+                TrialResult::Unfit(format!("it still fails: {message}"))
+            }
+            (ended, _) => TrialResult::Unfit(format!("it does not come to its end: {ended:?}")),
         }
     }
 
-    fn say(&mut self, verdict: Dry) -> Stop {
+    fn say(&mut self, verdict: TrialResult) -> Stop {
         self.verdict.get_or_insert(verdict);
         Stop
     }
 
     fn unfit(&mut self, why: String) -> Stop {
-        self.say(Dry::Unfit(why))
+        self.say(TrialResult::Unfit(why))
     }
 
     fn mutate(
@@ -159,11 +164,11 @@ impl Past {
         let Some(known) = known else {
             // From here on there are no records.
             let verdict = match omitted {
-                Some(omitted) => Dry::Unfit(format!(
+                Some(omitted) => TrialResult::Unfit(format!(
                     "{omitted} was applied for {id:?}; it would be left out, or applied again under \
                      another key, before {name}"
                 )),
-                None => Dry::Fits,
+                None => TrialResult::Fits,
             };
             return Err(self.say(verdict));
         };
@@ -173,7 +178,7 @@ impl Past {
                 != Difference::Significant;
         match (near, &known.result) {
             (true, Some(result)) => Ok(print(result)),
-            (true, None) => Err(self.say(Dry::Unsure(format!("{name} has no result")))),
+            (true, None) => Err(self.say(TrialResult::Unsure(format!("{name} has no result")))),
             (false, _) => {
                 Err(self.unfit(format!("{name} was applied for {id:?} with another payload")))
             }
@@ -201,7 +206,7 @@ fn compare(tool: &Arc<dyn Tool>, operation: &str, (one, other): (Json, Json)) ->
     receiver.recv_timeout(COMPARING).unwrap_or(Difference::Significant)
 }
 
-impl Host for Past {
+impl Host for RecordedRun {
     fn begin(&mut self, id: &str, _: &str) -> Result<ItemStart, Stop> {
         match self.expected.pop() {
             Some(expected) if expected == id => {}
@@ -209,7 +214,7 @@ impl Host for Past {
                 return Err(self.unfit(format!("it comes to item {id:?} in place of {expected:?}")));
             }
             // The run before got no further.
-            None => return Err(self.say(Dry::Fits)),
+            None => return Err(self.say(TrialResult::Fits)),
         }
         let Some((item, _)) = self.items.get(id) else { return Err(Stop) };
         let begun = ItemStart {
@@ -252,7 +257,7 @@ impl Host for Past {
                 let why = format!(
                     "it calls {tool}.{operation} with arguments that no recorded call had{more}"
                 );
-                Err(self.say(Dry::Unsure(why)))
+                Err(self.say(TrialResult::Unsure(why)))
             }
         }
     }

@@ -19,7 +19,7 @@ use rquickjs::{Ctx, Function, Module, Object, Persistent, Promise, Value};
 
 use super::requests::{Fatal, KeptFunction, PendingRequests, QueuedItem, Request};
 use super::scene::Moment;
-use super::{Answer, Ask, ItemStart, Limit, RunEnd, thrown, world};
+use super::{Answer, ItemStart, Limit, RunEnd, ScriptRequest, thrown, world};
 
 /// By this factor JSON may lengthen an answer: each of its bytes may have to be escaped.
 const ESCAPED: usize = 6;
@@ -126,7 +126,7 @@ impl<'js> Driver<'js> {
     }
 
     /// Takes the answer to the last request, and goes on until there is another request.
-    pub(super) fn next(&mut self, answer: Answer) -> Result<Ask, RunEnd> {
+    pub(super) fn next(&mut self, answer: Answer) -> Result<ScriptRequest, RunEnd> {
         match (std::mem::replace(&mut self.request, HostRequest::Nothing), answer) {
             (HostRequest::Call { tool, operation, resolve }, Answer::Json(answer)) => {
                 self.answer((tool, operation), &answer, resolve)?;
@@ -139,7 +139,7 @@ impl<'js> Driver<'js> {
         }
         loop {
             if let Some(request) = self.settle()? {
-                return Ok(self.ask(request));
+                return Ok(self.forward(request));
             }
             match &self.open {
                 Some(Open { result: Some(result), .. }) => {
@@ -147,7 +147,7 @@ impl<'js> Driver<'js> {
                         return Err(self.limit(Limit::Message));
                     }
                     self.request = HostRequest::End;
-                    return Ok(Ask::End { result: result.clone() });
+                    return Ok(ScriptRequest::End { result: result.clone() });
                 }
                 Some(open) if open.handler.state() == PromiseState::Pending => {
                     return Err(self.stuck(self.requests.has_items()));
@@ -161,7 +161,7 @@ impl<'js> Driver<'js> {
                     Some(item) => {
                         let (id, title) = (item.id.clone(), item.title.clone());
                         self.request = HostRequest::Begin(item);
-                        return Ok(Ask::Begin { id, title });
+                        return Ok(ScriptRequest::Begin { id, title });
                     }
                     None if self.main.state() == PromiseState::Pending => {
                         return Err(self.stuck(false));
@@ -172,12 +172,13 @@ impl<'js> Driver<'js> {
         }
     }
 
-    fn ask(&mut self, request: Request) -> Ask {
+    /// Passes a request on to the host, and keeps the function that takes its answer.
+    fn forward(&mut self, request: Request) -> ScriptRequest {
         match request {
-            Request::Log(line) => Ask::Log(line),
+            Request::Log(line) => ScriptRequest::Log(line),
             Request::Call { tool, operation, arguments, resolve } => {
                 self.request = HostRequest::Call { tool, operation, resolve };
-                Ask::Call { tool, operation, arguments }
+                ScriptRequest::Call { tool, operation, arguments }
             }
         }
     }

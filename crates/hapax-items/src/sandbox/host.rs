@@ -1,6 +1,6 @@
 //! Runs a script to its end on the calling thread, against a host that answers at once.
 
-use super::{Answer, Ask, ItemStart, Limits, RunEnd, Script, Stop, Tools};
+use super::{Answer, ItemStart, Limits, RunEnd, Script, ScriptRequest, Stop, Tools};
 
 /// The host of a script that is only tried. Never called from within the script.
 pub(crate) trait Host {
@@ -33,17 +33,17 @@ pub(crate) fn run(
     let mut answer = Answer::Nothing;
     loop {
         let answered = match script.next(answer) {
-            Ask::Over(ended) => return ended,
-            Ask::Log(line) => {
+            ScriptRequest::Over(ended) => return ended,
+            ScriptRequest::Log(line) => {
                 host.log(&line);
                 Ok(Answer::Nothing)
             }
-            Ask::Begin { id, title } => host.begin(&id, &title).map(Answer::ItemStart),
-            Ask::Call { tool, operation, arguments } => {
+            ScriptRequest::Begin { id, title } => host.begin(&id, &title).map(Answer::ItemStart),
+            ScriptRequest::Call { tool, operation, arguments } => {
                 let (tool, operation) = script.tools().name(tool, operation);
                 host.call(tool, operation, &arguments).map(Answer::Json)
             }
-            Ask::End { result } => host.end(&result).map(|()| Answer::Nothing),
+            ScriptRequest::End { result } => host.end(&result).map(|()| Answer::Nothing),
         };
         answer = match answered {
             Ok(answer) => answer,

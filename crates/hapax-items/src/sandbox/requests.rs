@@ -193,7 +193,7 @@ impl PendingRequests {
     }
 
     /// Takes a request, which has been admitted.
-    pub(super) fn ask(&self, request: Request) {
+    pub(super) fn push(&self, request: Request) {
         self.requests.borrow_mut().push_back(request);
     }
 

@@ -249,7 +249,7 @@ fn an_error_thrown_by_a_script_ends_the_run_with_its_position() {
 }
 
 #[test]
-fn a_rejection_that_nobody_catches_ends_the_run() {
+fn an_uncaught_rejection_ends_the_run() {
     assert_transcript(
         "await withItem('a', '', () => { (async () => { await noop.do(); throw new Error('lost'); })(); });",
         &["begin a ", "noop.do {}", "threw in item Error: lost"],
@@ -328,7 +328,7 @@ fn an_argument_error_is_a_rejection_that_a_script_can_catch() {
 }
 
 #[test]
-fn an_answer_that_is_no_json_is_told_as_such() {
+fn an_answer_that_is_not_json_is_named_as_such() {
     let host = Recorder { answer: Some("{oops".to_owned()), ..Recorder::default() };
     let transcript = transcript_of("await kv.get();", &limits(), host);
     assert_eq!(transcript, ["kv.get {}", "threw kv.get answered with something else than JSON"]);

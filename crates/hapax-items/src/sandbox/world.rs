@@ -125,7 +125,7 @@ fn operation_of<'js>(
             Ok(arguments) => {
                 requests.admit(arguments.len()).map_err(|fatal| end(&ctx, &requests, fatal))?;
                 let resolve = Persistent::save(&ctx, resolve);
-                requests.ask(Request::Call { tool, operation, arguments, resolve });
+                requests.push(Request::Call { tool, operation, arguments, resolve });
             }
             Err(_) => reject.call::<_, ()>((ctx.catch(),))?,
         }
@@ -155,7 +155,7 @@ fn console<'js>(
                 }
             }
             requests.admit(line.len()).map_err(|fatal| end(&ctx, &requests, fatal))?;
-            requests.ask(Request::Log(line));
+            requests.push(Request::Log(line));
             Ok::<(), Error>(())
         };
         let function = Function::new(ctx.clone(), act)?.with_name(level)?;

@@ -7,7 +7,7 @@ use hapax::json::Json;
 use hapax::outbox::{Acks, Delivery, OutboxConfig, RecordFilter, Sink};
 use hapax::{AttemptId, Finding, Hapax, Outcome};
 use hapax_items::{
-    Action, Class, Error, Escalation, Explained, Item, ItemState, Items, MutationState,
+    Action, Class, Error, Escalation, Item, ItemState, Items, MutationExplanation, MutationState,
     NEEDS_ATTENTION, Run, Version,
 };
 
@@ -38,7 +38,7 @@ async fn until_escalated(items: &Items) -> Escalation {
 fn texts(escalation: &Escalation) -> String {
     let explained = &escalation.unknown[0];
     let actions: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
-    let Explained { tried, why, verify, check, .. } = explained;
+    let MutationExplanation { tried, why, verify, check, .. } = explained;
     [&escalation.reason, tried, why, verify, check, &actions.join(", ")]
         .map(String::as_str)
         .join("\n")
@@ -96,11 +96,11 @@ async fn an_escalation_says_how_often_it_was_looked_for() {
 #[tokio::test]
 async fn an_escalation_says_what_was_tried_where_the_outcome_is_known() {
     let texts = |escalation: &Escalation| {
-        let Explained { mutation, tried, why, verify, check } =
+        let MutationExplanation { mutation, tried, why, verify, check } =
             escalation.stopped_at.as_ref().expect("a mutation");
         let failure = escalation.item.as_ref().and_then(|item| item.failure.as_ref());
-        let about = failure.and_then(|failure| failure.about.as_ref());
-        assert_eq!(about.map(|about| about.mutation), Some(mutation.key));
+        let stopped_at = failure.and_then(|failure| failure.mutation.as_ref());
+        assert_eq!(stopped_at.map(|stopped_at| stopped_at.key), Some(mutation.key));
         assert!(escalation.unknown.is_empty());
         [tried, why, verify, check].map(String::as_str).join("\n")
     };
@@ -142,7 +142,7 @@ async fn too_large(world: &World) -> (Items, Escalation) {
 /// until a person gives the result. A replay returns that result, and the mutation is not applied
 /// again.
 #[tokio::test]
-async fn a_result_that_was_too_large_to_keep_is_told_by_a_person() {
+async fn a_result_that_was_too_large_to_keep_is_given_by_a_person() {
     let world = World::opaque();
     let (items, escalation) = too_large(&world).await;
     expect![[r#"
@@ -304,7 +304,7 @@ async fn a_decision_that_was_cut_off_is_asked_for_again() {
 
 /// Proves I-12: the outbox gets one event for an escalation.
 #[tokio::test]
-async fn an_escalation_is_told_through_the_outbox() {
+async fn an_escalation_is_emitted_to_the_outbox() {
     let world = World::opaque();
     let hapax = Hapax::builder().in_memory();
     let items = items_on(hapax.clone(), &world);
@@ -346,7 +346,7 @@ async fn send(run: Run) -> Result<(), String> {
 
 /// Proves I-12, I-14: programs of one's own emit events about escalations as scripts do.
 #[tokio::test]
-async fn an_escalation_of_a_program_is_told_through_the_outbox() {
+async fn an_escalation_of_a_program_is_emitted_to_the_outbox() {
     let world = World::opaque();
     let hapax = Hapax::builder().in_memory();
     let items = items_on(hapax.clone(), &world);
@@ -361,7 +361,7 @@ async fn an_escalation_of_a_program_is_told_through_the_outbox() {
 /// Proves I-12: an event that was not emitted when an escalation was recorded is emitted while it
 /// is open.
 #[tokio::test]
-async fn an_escalation_that_was_not_told_is_told_later() {
+async fn an_escalation_that_was_not_emitted_is_emitted_later() {
     let world = World::opaque();
     let hapax = Hapax::builder().in_memory();
     let items = items_on(hapax.clone(), &world);
@@ -371,7 +371,7 @@ async fn an_escalation_that_was_not_told_is_told_later() {
     assert_eq!(count_events(&hapax).await, 0, "no caller was there");
     failed(items.run("letters", None).await.map(|ran| ran.items));
     assert_eq!(count_events(&hapax).await, 1);
-    items.tell_open(&mut BTreeSet::new()).await.unwrap();
+    items.emit_open_escalations(&mut BTreeSet::new()).await.unwrap();
     assert_eq!(count_events(&hapax).await, 1, "once");
 }
 

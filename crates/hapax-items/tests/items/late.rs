@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax::json::Json;
-use hapax_items::{Action, Class, Error, Item, ItemState, Items, MutationState, Ran, Run, Version};
+use hapax_items::{
+    Action, Class, CompletedRun, Error, Item, ItemState, Items, MutationState, Run, Version,
+};
 use tokio::sync::{Barrier, oneshot};
 
 use crate::world::{Next, World, items};
@@ -21,7 +23,7 @@ async fn returns(item: &Item) -> bool {
 }
 
 /// Runs a program that takes up one item, and leaks the item and the run.
-async fn leaking(items: &Items, sends: bool) -> (Result<Ran, Error>, Run, Item) {
+async fn leaking(items: &Items, sends: bool) -> (Result<CompletedRun, Error>, Run, Item) {
     let (leak, leaked) = oneshot::channel();
     let work = |run: Run| async move {
         let kept = run.clone();

@@ -8,8 +8,8 @@ use hapax::document::Object;
 use hapax::json::Json;
 use hapax::outbox::{Acks, Delivery, OutboxConfig, RecordFilter, Sink};
 use hapax_items::{
-    Action, Budget, Class, Difference, Error, Item, ItemState, Items, MAINTAINER, Maintainer,
-    PLANNER, Run, Script, Settings, Version, VersionStatus,
+    Action, Class, Difference, Error, FailureBudget, Item, ItemState, Items, MAINTAINER,
+    Maintainer, PLANNER, Run, Script, Settings, Version, VersionStatus,
 };
 
 use crate::world::{Next, ONE, World, drive, failed, settings};
@@ -48,7 +48,7 @@ fn maintained(world: &World, answers: &[String]) -> (Items, Arc<Mutex<Vec<Json>>
 fn maintained_within(
     world: &World,
     answers: &[String],
-    budget: Budget,
+    budget: FailureBudget,
 ) -> (Items, Arc<Mutex<Vec<Json>>>) {
     let shown = Arc::new(Mutex::new(Vec::new()));
     let answers = Mutex::new(answers.iter().rev().cloned().collect());
@@ -158,7 +158,7 @@ async fn an_unsound_repair_is_refused_and_the_budget_ends_the_loop() {
     assert_eq!(shown.len(), 3, "three repairs are in the budget: {shown:?}");
     assert!(shown[1].contains("item id") || shown[1].contains("id"), "{}", shown[1]);
     let scripts = items.scripts("letters").await.unwrap();
-    let refused = scripts.iter().filter(|script| script.standing == VersionStatus::Refused).count();
+    let refused = scripts.iter().filter(|script| script.status == VersionStatus::Refused).count();
     assert_eq!((refused, items.script("letters").await.unwrap().version), (3, Version::FIRST));
     let escalation = items.escalations(None, 10).await.unwrap().remove(0);
     assert_eq!(escalation.item.as_ref().map(|item| item.id.as_str()), Some("letter-b"));
@@ -176,7 +176,7 @@ async fn an_impactful_repair_waits_for_approval() {
         let waits = run(&items).await;
         assert!(matches!(waits, Err(Error::Attention { .. })), "{waits:?}");
         let scripts = items.scripts("letters").await.unwrap();
-        let held = scripts.iter().find(|script| script.standing == VersionStatus::Held).unwrap();
+        let held = scripts.iter().find(|script| script.status == VersionStatus::Held).unwrap();
         let repair = held.repair.as_ref().unwrap();
         let mut radius = repair.blast_radius.clone();
         radius.sort();
@@ -223,7 +223,7 @@ async fn an_answer_about_one_version_is_not_taken_for_another() {
     let world = World::opaque();
     let two = |script: &str| format!("{script}// two");
     let answers = [answer("not a script(", "safe"), answer(&two(&mended()), "safe")];
-    let once = Budget { repairs: 1, ..settings("letters").budget };
+    let once = FailureBudget { repairs: 1, ..settings("letters").budget };
     let (items, shown) = maintained_within(&world, &answers, once);
     items.publish("letters", FAULTY, "ada").await.unwrap();
     let ended = items.drive("letters", Some("monday")).await.map(|ran| ran.items);
@@ -289,7 +289,7 @@ async fn a_repair_that_cannot_be_judged_waits_with_the_items_it_may_concern() {
     let waits = run(&items).await;
     assert!(matches!(waits, Err(Error::Attention { .. })), "{waits:?}");
     let held = newest(&items).await;
-    assert_eq!(held.standing, VersionStatus::Held);
+    assert_eq!(held.status, VersionStatus::Held);
     assert!(
         held.reason.as_deref().unwrap().contains("with arguments that no recorded call had"),
         "{held:?}"
@@ -322,9 +322,9 @@ async fn a_rejected_repair_is_never_used() {
     };
     let stale = reject(hapax::AttemptId::from_bytes([9; 16])).await;
     assert!(matches!(stale, Err(Error::Stale { .. })), "{stale:?}");
-    assert_eq!(newest(&items).await.standing, VersionStatus::Held);
+    assert_eq!(newest(&items).await.status, VersionStatus::Held);
     reject(held.attempt).await.unwrap();
-    assert_eq!(newest(&items).await.standing, VersionStatus::Rejected);
+    assert_eq!(newest(&items).await.status, VersionStatus::Rejected);
     assert_eq!(items.script("letters").await.unwrap().version, Version::FIRST);
     let late =
         items.decide_script("letters", held.version, held.attempt, true, ("ada", "or not")).await;
@@ -383,12 +383,12 @@ async fn a_repair_is_tried_against_what_is_recorded() {
         (FAULTY.to_owned(), refused, "it still fails"),
     ] {
         let world = World::opaque();
-        let once = Budget { repairs: 1, ..settings("letters").budget };
+        let once = FailureBudget { repairs: 1, ..settings("letters").budget };
         let (items, _) = maintained_within(&world, &[answer(&proposal, "safe")], once);
         assert!(run(&items).await.is_err());
         let newest = newest(&items).await;
         let reason = newest.reason.unwrap_or_default();
-        assert_eq!(newest.standing, status, "{reason}");
+        assert_eq!(newest.status, status, "{reason}");
         assert!(reason.contains(why), "{reason}, not: {why}");
         assert_eq!(world.done().len(), 2, "a trial changes nothing");
     }
@@ -403,7 +403,7 @@ async fn a_trial_does_not_wait_for_a_comparison() {
         std::thread::sleep(std::time::Duration::from_secs(60));
         Difference::Equivalent
     });
-    let once = Budget { repairs: 1, ..settings("letters").budget };
+    let once = FailureBudget { repairs: 1, ..settings("letters").budget };
     let proposal = mended().replace("\"hello\"", "\"good day\"");
     let (items, _) = maintained_within(&world, &[answer(&proposal, "safe")], once);
     let began = std::time::Instant::now();
@@ -411,7 +411,7 @@ async fn a_trial_does_not_wait_for_a_comparison() {
     assert!(began.elapsed() < std::time::Duration::from_secs(30));
     let newest = newest(&items).await;
     let reason = newest.reason.unwrap_or_default();
-    assert_eq!(newest.standing, VersionStatus::Refused, "{reason}");
+    assert_eq!(newest.status, VersionStatus::Refused, "{reason}");
     assert!(reason.contains("with another payload"), "{reason}");
 }
 
@@ -420,7 +420,7 @@ async fn a_trial_does_not_wait_for_a_comparison() {
 #[tokio::test]
 async fn the_cost_of_repairs_is_added_up_within_a_period() {
     let world = World::opaque();
-    let budget = Budget { repairs: 100, repair_cost: 3_000, ..settings("letters").budget };
+    let budget = FailureBudget { repairs: 100, repair_cost: 3_000, ..settings("letters").budget };
     let bad: Vec<_> = (0..9).map(|n| paid_answer(&format!("{FAULTY}// {n}"), 2)).collect();
     let (items, shown) = maintained_within(&world, &bad, budget);
     assert_eq!(failed(run(&items).await).0, Class::Logic);
@@ -432,7 +432,7 @@ async fn the_cost_of_repairs_is_added_up_within_a_period() {
     assert_eq!((next.as_str(), shown.lock().unwrap().len()), ("escalate", 2), "still spent");
 
     // For a budget that reaches less far back, all of that is over.
-    let forgetful = Budget { repair_ms: 0, ..budget };
+    let forgetful = FailureBudget { repair_ms: 0, ..budget };
     let good = [paid_answer(&mended(), 2)];
     let (other, shown) = maintained_within(&world, &good, forgetful);
     let other = other.on(items.hapax().clone());
@@ -451,7 +451,7 @@ async fn the_cost_of_repairs_is_added_up_within_a_period() {
 
 /// Proves I-12: a run that failed outside of any item emits one event.
 #[tokio::test]
-async fn a_run_that_failed_is_told_through_the_outbox() {
+async fn a_run_that_failed_is_emitted_to_the_outbox() {
     let world = World::opaque();
     let items = listened(crate::world::items(&world)).await;
     failed(drive(&items, "await mail.send({ to: 'ada' });").await);
@@ -474,7 +474,7 @@ async fn items_that_a_held_repair_may_concern_are_counted_when_it_is_shown() {
     assert!(run(&items).await.is_err());
     let radius = async || {
         let shown = items.scripts_shown("letters").await.unwrap().remove(0);
-        assert_eq!(shown.standing, VersionStatus::Held);
+        assert_eq!(shown.status, VersionStatus::Held);
         let repair = shown.repair.unwrap();
         (repair.blast_radius.len(), repair.blast_radius_cut)
     };

@@ -9,7 +9,8 @@ use hapax::document::print;
 use hapax::json::Json;
 use hapax::{Claim, Finding, Hapax, Safety, Settling};
 use hapax_items::{
-    Budget, Call, Class, Difference, Error, Items, Operation, Plan, Settings, Tool, ToolError,
+    Call, Class, Difference, Error, FailureBudget, Items, Operation, Plan, Settings, Tool,
+    ToolError,
 };
 use tokio::sync::Barrier;
 
@@ -188,7 +189,7 @@ impl Tool for World {
 /// The settings of most tests: no waiting between tries.
 pub(crate) fn settings(name: &str) -> Settings {
     let retries = hapax::Backoff { base_ms: 1, cap_ms: 1, attempts: 3 };
-    let budget = Budget { retries, ..Budget::default() };
+    let budget = FailureBudget { retries, ..FailureBudget::default() };
     Settings { budget, tool_timeout: Duration::from_millis(500), ..Settings::new(name) }
 }
 

@@ -16,7 +16,7 @@ pub const BUILD_TYPE: &str = "urn:hapax:build:pipeline.v1";
 
 /// Why an envelope was not opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum EnvelopeError {
     /// It is no envelope.
     #[error("not a DSSE envelope: {0}")]
     Malformed(&'static str),
@@ -69,19 +69,20 @@ pub fn seal(statement: &Json, sign: impl Fn(&[u8]) -> (String, Vec<u8>)) -> Json
 
 /// The statement in an envelope, if `verify` finds one of the signatures good. `verify` gets the
 /// signed bytes and the signature. The payload is not parsed before.
-pub fn open(envelope: &Json, verify: impl Fn(&[u8], &[u8]) -> bool) -> Result<Json, Refused> {
-    let payload_type = text(envelope, "payloadType").ok_or(Refused::Malformed("payloadType"))?;
+pub fn open(envelope: &Json, verify: impl Fn(&[u8], &[u8]) -> bool) -> Result<Json, EnvelopeError> {
+    let payload_type =
+        text(envelope, "payloadType").ok_or(EnvelopeError::Malformed("payloadType"))?;
     if payload_type != PAYLOAD_TYPE {
-        return Err(Refused::PayloadType(payload_type));
+        return Err(EnvelopeError::PayloadType(payload_type));
     }
     let payload = text(envelope, "payload").and_then(|payload| decoded(&payload));
-    let payload = payload.ok_or(Refused::Malformed("payload"))?;
+    let payload = payload.ok_or(EnvelopeError::Malformed("payload"))?;
     let signed = pae(&payload_type, &payload);
     let signatures = list(envelope, "signatures", |signature| decoded(&text(signature, "sig")?));
     if !signatures.iter().any(|signature| verify(&signed, signature)) {
-        return Err(Refused::Signature);
+        return Err(EnvelopeError::Signature);
     }
-    Json::parse(&payload).map_err(|_| Refused::Malformed("the payload is not JSON"))
+    Json::parse(&payload).map_err(|_| EnvelopeError::Malformed("the payload is not JSON"))
 }
 
 fn definition(done: &Completed<'_>) -> Json {

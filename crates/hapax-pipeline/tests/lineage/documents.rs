@@ -127,7 +127,7 @@ fn an_attestation_says_what_made_an_artifact() {
 
 #[test]
 fn an_envelope_opens_for_a_good_signature_only() {
-    use attestation::{PAYLOAD_TYPE, Refused, open, pae, seal};
+    use attestation::{EnvelopeError, PAYLOAD_TYPE, open, pae, seal};
 
     assert_eq!(
         pae("http://example.com/HelloWorld", b"hello world"),
@@ -139,7 +139,7 @@ fn an_envelope_opens_for_a_good_signature_only() {
     let envelope = seal(&statement, sign);
     assert_eq!(envelope.pointer("/signatures/0/keyid"), Some(&Json::text("k1")));
     assert_eq!(open(&envelope, verify).unwrap().get("a").and_then(Json::as_u64), Some(1));
-    assert_eq!(open(&envelope, |_, _| false), Err(Refused::Signature));
+    assert_eq!(open(&envelope, |_, _| false), Err(EnvelopeError::Signature));
 
     let changed = |name: &str, value: Json| {
         let Json::Object(members) = envelope.clone() else { unreachable!() };
@@ -150,13 +150,13 @@ fn an_envelope_opens_for_a_good_signature_only() {
         open(&Json::Object(members.into_iter().map(change).collect()), verify)
     };
     // {"a":2}, under the signature of another.
-    assert_eq!(changed("payload", Json::text("eyJhIjoyfQ==")), Err(Refused::Signature));
-    assert_eq!(changed("payload", Json::text("?")), Err(Refused::Malformed("payload")));
-    assert_eq!(changed("payloadType", Json::Null), Err(Refused::Malformed("payloadType")));
+    assert_eq!(changed("payload", Json::text("eyJhIjoyfQ==")), Err(EnvelopeError::Signature));
+    assert_eq!(changed("payload", Json::text("?")), Err(EnvelopeError::Malformed("payload")));
+    assert_eq!(changed("payloadType", Json::Null), Err(EnvelopeError::Malformed("payloadType")));
     let other = changed("payloadType", Json::text("text/plain"));
-    assert_eq!(other, Err(Refused::PayloadType("text/plain".into())));
-    assert_eq!(changed("signatures", Json::Array(Vec::new())), Err(Refused::Signature));
-    assert!(Refused::PayloadType("x".into()).to_string().contains(PAYLOAD_TYPE));
+    assert_eq!(other, Err(EnvelopeError::PayloadType("text/plain".into())));
+    assert_eq!(changed("signatures", Json::Array(Vec::new())), Err(EnvelopeError::Signature));
+    assert!(EnvelopeError::PayloadType("x".into()).to_string().contains(PAYLOAD_TYPE));
 }
 
 /// Proves P-11.

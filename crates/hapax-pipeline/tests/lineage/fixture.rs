@@ -3,7 +3,8 @@
 use hapax::json::Json;
 use hapax::{AttemptId, Digest, Namespace, Timestamp};
 use hapax_pipeline::{
-    About, Artifact, Energy, Mark, Moment, Operation, Product, Run, RunChange, Source, Terms,
+    Artifact, DatasetTerms, Energy, Mark, Moment, Operation, OperationNote, Product, Run,
+    RunChange, Source,
 };
 
 /// Daily discharge of a river, published from the readings of a gauge and their calibration.
@@ -30,12 +31,12 @@ pub(crate) fn run() -> Run {
         program: vec!["publish".into(), "--daily".into()],
         params: None,
     };
-    let terms = Terms {
+    let terms = DatasetTerms {
         owner: Some("hydrology team".into()),
         care_label: Some("public".into()),
-        ..Terms::default()
+        ..DatasetTerms::default()
     };
-    of(About { operation, terms })
+    of(OperationNote { operation, terms })
 }
 
 /// The moment of its success.
@@ -75,7 +76,7 @@ pub(crate) fn awkward() -> Moment {
         governance_ref: Some(awkward.into()),
         ..run().about.operation
     };
-    let terms = Terms {
+    let terms = DatasetTerms {
         owner: Some(awkward.into()),
         care_label: Some(awkward.into()),
         sovereign: true,
@@ -100,7 +101,7 @@ pub(crate) fn awkward() -> Moment {
         energy: Some(Energy { cpu_ms: 1, microwatt_hours: u64::MAX, micrograms_co2e: 1 }),
         ..Product::default()
     };
-    let run = of(About { operation, terms });
+    let run = of(OperationNote { operation, terms });
     moment(run, RunChange::Complete { product: Some(product), digest: None })
 }
 
@@ -125,7 +126,7 @@ pub(crate) fn moments() -> Vec<Moment> {
     moments
 }
 
-fn of(about: About) -> Run {
+fn of(about: OperationNote) -> Run {
     Run {
         namespace: Namespace::default(),
         key: about.operation.key().expect("a key"),

@@ -4,8 +4,8 @@
 use hapax::json::Json;
 use hapax::outbox::{Event, Order, Payload};
 use hapax::{AttemptId, StateName};
-use hapax_pipeline::remote::{Ask, OperationReport};
-use hapax_pipeline::replay::{self, Scope};
+use hapax_pipeline::remote::{OperationReport, PermitRequest};
+use hapax_pipeline::replay::{self, ReplayScope};
 use hapax_pipeline::{Source, lineage, review};
 
 use super::*;
@@ -46,7 +46,7 @@ fn has_place(text: &str) -> bool {
 }
 
 /// Replays an operation whose input is a breach by now. Returns the replay and the journal.
-async fn replays(breach: &str, request: Operation) -> (replay::Replayed, Vec<Entry>) {
+async fn replays(breach: &str, request: Operation) -> (replay::ReplayReport, Vec<Entry>) {
     let directory = tempfile::tempdir().expect("a directory");
     let files = directory.path().join("files");
     std::fs::create_dir(&files).expect("a directory");
@@ -63,7 +63,7 @@ async fn replays(breach: &str, request: Operation) -> (replay::Replayed, Vec<Ent
     let now = Dataset { input_contract: Some(CONTRACT.into()), ..masked() };
     hapax.datasets().declare("sites", Some(now)).await.expect("declared");
     let sandbox = directory.path().join("sandbox");
-    let scope = Scope { files, ..Scope::default() };
+    let scope = ReplayScope { files, ..ReplayScope::default() };
     let again = |_, _| async { Ok(()) };
     let found = replay::execute(&hapax, &scope, "dry-run", &sandbox, again).await;
     (found.expect("a replay"), hapax.journal().entries(0, 1_000).await.expect("a journal"))
@@ -147,9 +147,10 @@ mod cases {
             let builder = pipeline.operation(justified("read", nth)).input(json(breach));
             errors.push(done(builder, &Count::default()).await.expect_err("a breach").to_string());
             let operation = justified("read", nth + 10);
-            let ask = Ask { operation, inputs: vec![json(breach)], ..Ask::default() };
+            let request =
+                PermitRequest { operation, inputs: vec![json(breach)], ..PermitRequest::default() };
             let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
-            let permit = pipeline.permit(ask, attempt).await;
+            let permit = pipeline.permit(request, attempt).await;
             errors.push(permit.expect_err("a breach").to_string());
 
             let made = || WorkResult::new("").document(json(breach));
@@ -157,8 +158,11 @@ mod cases {
             let unfit = builder.run(|_| async { Ok::<_, WorkError>(made()) }).await;
             errors.push(unfit.expect_err("a breach").to_string());
             partial(&ledger, justified("written", nth).key().expect("a key")).await;
-            let ask = Ask { operation: justified("written", nth + 10), ..Ask::default() };
-            let (key, permit) = pipeline.permit(ask, attempt).await.expect("granted");
+            let request = PermitRequest {
+                operation: justified("written", nth + 10),
+                ..PermitRequest::default()
+            };
+            let (key, permit) = pipeline.permit(request, attempt).await.expect("granted");
             let report = OperationReport::WorkResult(Box::new(made()));
             errors
                 .push(pipeline.report(key, by(&permit), report).await.expect_err("no").to_string());
@@ -203,8 +207,8 @@ mod cases {
             let error = done(pipeline.operation(request.clone()), &Count::default()).await;
             let error = error.expect_err("it may not be written");
             assert!(matches!(&error, Error::Invalid(reason) if *reason == why), "{error}");
-            let ask = Ask { operation: request, ..Ask::default() };
-            let permit = pipeline.permit(ask, AttemptId::from_bytes([7; 16])).await;
+            let request = PermitRequest { operation: request, ..PermitRequest::default() };
+            let permit = pipeline.permit(request, AttemptId::from_bytes([7; 16])).await;
             assert_eq!(permit.expect_err("nor over HTTP").to_string(), why);
         }
         let outputs: [Set<Artifact>; 4] = [
@@ -315,9 +319,12 @@ mod cases {
             let builder = pipeline.operation(justified("sites", nth));
             let finished = builder.run(|_| async { Ok::<_, WorkError>(made()) }).await;
             let finished = finished.expect("settled");
-            let ask = Ask { operation: justified("sites", nth + 10), ..Ask::default() };
+            let request = PermitRequest {
+                operation: justified("sites", nth + 10),
+                ..PermitRequest::default()
+            };
             let attempt = AttemptId::from_bytes([nth as u8 + 1; 16]);
-            let (key, permit) = pipeline.permit(ask, attempt).await.expect("granted");
+            let (key, permit) = pipeline.permit(request, attempt).await.expect("granted");
             let report = OperationReport::WorkResult(Box::new(made()));
             let reported = pipeline.report(key, by(&permit), report).await.expect("settled");
             assert_eq!(reported, Some(hapax::remote::Settled::Recorded));

@@ -3,10 +3,10 @@
 use hapax::json::Json;
 use hapax::remote::Report;
 use hapax::{Failure, Refusal, Slo, StateName};
-use hapax_pipeline::remote::{Ask, OperationReport};
-use hapax_pipeline::replay::{self, Scope};
+use hapax_pipeline::remote::{OperationReport, PermitRequest};
+use hapax_pipeline::replay::{self, ReplayScope};
 use hapax_pipeline::review::{self, ReviewStatus};
-use hapax_pipeline::{Refusals, Refused};
+use hapax_pipeline::{RefusalEvent, Refusals};
 
 use super::*;
 
@@ -15,8 +15,8 @@ on_both! {
     a_spent_error_budget_stops_operations
     a_review_is_opened_and_decided_once
     a_refusal_for_want_of_a_yes_is_journalled
-    a_person_may_have_somebody_asked
-    what_somebody_was_asked_about_is_not_undone
+    a_person_may_escalate_any_operation
+    an_escalated_operation_is_not_undone_before_its_approval
     every_refusal_is_in_the_governance_ledger
 }
 
@@ -42,7 +42,7 @@ async fn a_retry_fills_nothing_in() {
     let filled = done(read(r#"{"depth":3}"#), &count).await;
     let conflict = matches!(&filled, Err(Error::Ledger(hapax::Error::Conflict { .. })));
     assert!(conflict, "{filled:?}");
-    let client = hapax_pipeline::remote::Ask {
+    let client = hapax_pipeline::remote::PermitRequest {
         operation: Operation { justification: justification.clone(), ..operation("dug", 1) },
         inputs: vec![Json::parse(br#"{"depth":3}"#).expect("JSON")],
         ..Default::default()
@@ -178,7 +178,7 @@ mod cases {
         let open = review::list(hapax, true, 10).await.expect("reviews");
         let [question] = &open[..] else { panic!("{open:?}") };
         assert_eq!(
-            (question.standing, question.dataset_id.as_str()),
+            (question.status, question.dataset_id.as_str()),
             (ReviewStatus::Pending, "theirs")
         );
         assert!(question.reason.starts_with("care: "));
@@ -255,7 +255,7 @@ mod cases {
         assert!(note.contains(&key) && note.contains("\"theirs\""), "{note}");
         assert!(!note.contains("a survey"), "{note}");
         assert_eq!((once, refused(ask().await).await.0), (1, 2));
-        let client = Ask { operation: justified(), ..Ask::default() };
+        let client = PermitRequest { operation: justified(), ..PermitRequest::default() };
         let attempt = hapax::AttemptId::from_bytes([7; 16]);
         let permit = pipeline.permit(client, attempt).await.map(drop);
         assert_eq!(refused(permit).await.0, 3);
@@ -271,7 +271,7 @@ mod cases {
 
     /// Proves P-16: a person may escalate an operation, whatever its dataset declares. From then on
     /// it waits for an approval, from every caller and every client.
-    pub(super) async fn a_person_may_have_somebody_asked(ledger: Arc<Ledger>) {
+    pub(super) async fn a_person_may_escalate_any_operation(ledger: Arc<Ledger>) {
         ledger.declare("digs", Dataset { masked: Some(5), ..Dataset::default() }).await;
         let (pipeline, count, hapax) = (ledger.pipeline(), Count::default(), &ledger.hapax);
         let request =
@@ -298,7 +298,7 @@ mod cases {
         let again = done(transactional(pipeline.operation(request())), &count).await;
         assert!(matches!(&again, Err(Error::Refused(Refusal::Review(_)))), "{again:?}");
         let deadline = Some(std::time::Duration::from_secs(60));
-        let client = Ask { operation: request(), deadline, ..Ask::default() };
+        let client = PermitRequest { operation: request(), deadline, ..PermitRequest::default() };
         let attempt = hapax::AttemptId::from_bytes([7; 16]);
         let client = pipeline.permit(client, attempt).await;
         assert!(matches!(&client, Err(Error::Refused(Refusal::Review(_)))), "{client:?}");
@@ -314,7 +314,9 @@ mod cases {
     /// Proves P-9 and P-16: a partial operation that was escalated is refused before anything of it
     /// is undone, whatever the dataset declares about reviews. After an approval it is undone and
     /// done again.
-    pub(super) async fn what_somebody_was_asked_about_is_not_undone(ledger: Arc<Ledger>) {
+    pub(super) async fn an_escalated_operation_is_not_undone_before_its_approval(
+        ledger: Arc<Ledger>,
+    ) {
         let (pipeline, hapax) = (ledger.pipeline(), &ledger.hapax);
         let (count, undone) = (Count::default(), Count::default());
         hapax.on_rollback("drop rows", {
@@ -340,8 +342,12 @@ mod cases {
         };
         let client = || {
             let deadline = Some(std::time::Duration::from_secs(60));
-            let ask = Ask { operation: operation("flow", 1), deadline, ..Ask::default() };
-            pipeline.permit(ask, hapax::AttemptId::from_bytes([7; 16]))
+            let request = PermitRequest {
+                operation: operation("flow", 1),
+                deadline,
+                ..PermitRequest::default()
+            };
+            pipeline.permit(request, hapax::AttemptId::from_bytes([7; 16]))
         };
         run().await.expect_err("half of it");
         let key = operation("flow", 1).key().expect("a key");
@@ -417,8 +423,12 @@ mod cases {
         // The guards refuse a remote client as well, and it cannot report a refusal itself.
         let client = |dataset: &str, id: u8| {
             let deadline = Some(std::time::Duration::from_secs(60));
-            let ask = Ask { operation: operation(dataset, 2), deadline, ..Ask::default() };
-            pipeline.permit(ask, hapax::AttemptId::from_bytes([id; 16]))
+            let request = PermitRequest {
+                operation: operation(dataset, 2),
+                deadline,
+                ..PermitRequest::default()
+            };
+            pipeline.permit(request, hapax::AttemptId::from_bytes([id; 16]))
         };
         client("restricted", 1).await.map(drop).expect_err("refused");
         for (id, report) in [(2, Report::Failed as fn(String) -> Report), (3, Report::Released)] {
@@ -437,7 +447,7 @@ mod cases {
         let later = Operation { program, ..operation("later", 1) };
         done(pipeline.operation(later), &count).await.expect("done");
         ledger.declare("later", Dataset { restricted: true, ..Dataset::default() }).await;
-        let scope = Scope { dataset: Some("later".into()), ..Scope::default() };
+        let scope = ReplayScope { dataset: Some("later".into()), ..ReplayScope::default() };
         let sandbox = ledger.directory.path().join("sandbox");
         let never = |_, _| async { panic!("it is not run") };
         let replayed = replay::execute(&ledger.hapax, &scope, "dry-run", &sandbox, never).await;
@@ -445,7 +455,8 @@ mod cases {
 
         let mut fold = Refusals::default();
         let journal = ledger.journal().await;
-        let refusals: Vec<Refused> = journal.iter().filter_map(|entry| fold.push(entry)).collect();
+        let refusals: Vec<RefusalEvent> =
+            journal.iter().filter_map(|entry| fold.push(entry)).collect();
         let events: Vec<_> =
             refusals.iter().map(|one| (one.event, one.dataset_id.as_str(), one.guard)).collect();
         const OPERATION: &str = "operation_refused";

@@ -9,7 +9,7 @@ use super::*;
 on_both! {
     an_operation_goes_through_its_steps_in_order_and_once
     the_log_has_the_columns_that_pipelines_know
-    every_end_is_told
+    every_end_of_a_run_is_in_the_lineage
     work_settles_in_its_own_transaction
 }
 
@@ -214,7 +214,7 @@ mod cases {
 
     /// Proves P-7 and P-11: every end of a run is in the lineage, and only a run that succeeded
     /// claims an output.
-    pub(super) async fn every_end_is_told(ledger: Arc<Ledger>) {
+    pub(super) async fn every_end_of_a_run_is_in_the_lineage(ledger: Arc<Ledger>) {
         let pipeline = ledger.pipeline();
         let run = |nth, error: WorkError| {
             let builder = pipeline.operation(operation(&format!("d{nth}"), nth));

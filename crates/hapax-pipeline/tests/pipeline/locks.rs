@@ -11,7 +11,7 @@ use super::*;
 on_both! {
     operations_on_one_dataset_never_overlap
     a_held_lock_is_left_waited_for_or_escalated
-    a_lock_is_kept_while_nobody_knows
+    a_lock_is_kept_while_the_outcome_is_unknown
 }
 
 /// Runs a hundred operations at once, and returns the most that were at work at the same time.
@@ -61,9 +61,12 @@ async fn a_lock_that_is_kept_is_counted_and_escalated() {
         let lost = pipeline.operation(operation(dataset, 1));
         let lost = lost.run(|_| async { Err::<WorkResult, _>(WorkError::ambiguous("no answer")) });
         lost.await.expect_err("the outcome is unknown");
-        let ask =
-            hapax_pipeline::remote::Ask { operation: operation(dataset, 2), ..Default::default() };
-        let client = pipeline.permit(ask, hapax::AttemptId::from_bytes([7; 16])).await.map(drop);
+        let request = hapax_pipeline::remote::PermitRequest {
+            operation: operation(dataset, 2),
+            ..Default::default()
+        };
+        let client =
+            pipeline.permit(request, hapax::AttemptId::from_bytes([7; 16])).await.map(drop);
         let own = done(pipeline.operation(operation(dataset, 2)), &Count::default()).await;
         for result in [client, own.map(drop)] {
             match dataset {
@@ -185,7 +188,7 @@ mod cases {
 
     /// Proves P-8: a success, a failure, a panic and a dropped future release the lock where
     /// nothing can have happened. An unknown outcome keeps it.
-    pub(super) async fn a_lock_is_kept_while_nobody_knows(ledger: Arc<Ledger>) {
+    pub(super) async fn a_lock_is_kept_while_the_outcome_is_unknown(ledger: Arc<Ledger>) {
         let (pipeline, count) = (ledger.pipeline(), Count::default());
         let next = |nth| transactional(pipeline.operation(operation("flow", nth)));
         next(1).run(|_| async { Err(WorkError::not_done("no")) }).await.expect_err("failed");

@@ -7,9 +7,9 @@ use hapax_pipeline::projector::Projector;
 use super::*;
 
 on_both! {
-    every_moment_is_told_once_and_in_order
-    what_is_told_again_is_counted
-    what_cannot_be_told_stops_nobody
+    every_moment_is_emitted_once_and_in_order
+    events_of_a_crashed_projector_are_counted_by_the_next
+    a_malformed_event_holds_up_no_later_event
 }
 
 pub(crate) struct Nowhere;
@@ -25,7 +25,7 @@ mod cases {
 
     /// Proves P-15 for lineage: events that a projector recorded before it crashed are counted when
     /// the next projector comes to them, under the name and the labels of the specification.
-    pub(super) async fn what_is_told_again_is_counted(ledger: Arc<Ledger>) {
+    pub(super) async fn events_of_a_crashed_projector_are_counted_by_the_next(ledger: Arc<Ledger>) {
         let outbox = OutboxConfig::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
         ledger.hapax.outbox().configure(&outbox).await.expect("configured");
@@ -50,7 +50,7 @@ mod cases {
 
     /// Proves P-11: an operation with a malformed field is refused. If one was recorded all the
     /// same, its events are withheld, and the events after them are recorded.
-    pub(super) async fn what_cannot_be_told_stops_nobody(ledger: Arc<Ledger>) {
+    pub(super) async fn a_malformed_event_holds_up_no_later_event(ledger: Arc<Ledger>) {
         let outbox = OutboxConfig::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
         ledger.hapax.outbox().configure(&outbox).await.expect("configured");
@@ -79,7 +79,7 @@ mod cases {
     /// Proves P-11 and O-8: several projectors at once, new ones in between, in two namespaces
     /// and among effects that are no operations: each moment is recorded once, and those of a
     /// dataset in their order.
-    pub(super) async fn every_moment_is_told_once_and_in_order(ledger: Arc<Ledger>) {
+    pub(super) async fn every_moment_is_emitted_once_and_in_order(ledger: Arc<Ledger>) {
         let outbox = OutboxConfig::new().sink("nowhere", Nowhere).expect("as it should be");
         let outbox = outbox.route("lineage", "*", &["nowhere"]).expect("as it should be");
         ledger.hapax.outbox().configure(&outbox).await.expect("configured");

@@ -2,7 +2,7 @@
 
 use hapax::{Slo, Sovereignty};
 use hapax_pipeline::catalog::Catalog;
-use hapax_pipeline::replay::{self, Scope};
+use hapax_pipeline::replay::{self, ReplayScope};
 use hapax_pipeline::{RunChange, Source};
 
 use super::*;
@@ -40,7 +40,7 @@ async fn a_replay_executes_nothing_and_finds_what_was_changed() {
             run.await.expect("no panic");
         }
     }
-    let scope = Scope { files: files.clone(), ..Scope::default() };
+    let scope = ReplayScope { files: files.clone(), ..ReplayScope::default() };
     let first = replay::verify(&hapax, &scope).await.expect("a replay");
     assert_eq!((first.operations, first.executed), (OPERATIONS as u64, 0));
     assert_eq!((first.divergences.as_slice(), first.expected), (&[][..], first.actual));
@@ -85,7 +85,7 @@ async fn outputs_are_compared_wherever_they_lie() {
         });
         run.await.expect("done");
     }
-    let scope = Scope { files, ..Scope::default() };
+    let scope = ReplayScope { files, ..ReplayScope::default() };
     let found = replay::verify(&hapax, &scope).await.expect("a replay");
     assert_eq!((found.divergences.len(), found.elsewhere), (0, 1));
     std::fs::write(&other, "2\n").expect("as it should be");
@@ -115,7 +115,7 @@ async fn sizes_and_the_documents_of_a_catalog_are_compared() {
         });
         run.await.expect("done");
     }
-    let scope = Scope { files, catalog: Some(root.clone()), ..Scope::default() };
+    let scope = ReplayScope { files, catalog: Some(root.clone()), ..ReplayScope::default() };
     let found = replay::verify(&hapax, &scope).await.expect("a replay");
     let missing = found.divergences.iter().filter(|one| one.what == "document");
     assert!(missing.clone().all(|one| one.actual.is_none()), "nothing is written yet");
@@ -169,7 +169,7 @@ async fn a_collection_does_not_depend_on_the_order_of_its_datasets() {
         let root = directory.path().join(moments[0].word());
         let catalog = Catalog::new(&root);
         moments.iter().for_each(|moment| catalog.write(moment).expect("written"));
-        let scope = Scope { catalog: Some(root), ..Scope::default() };
+        let scope = ReplayScope { catalog: Some(root), ..ReplayScope::default() };
         (scope, hapax.clone())
     };
     for (scope, hapax) in [written(), written()] {
@@ -232,14 +232,14 @@ async fn a_sandbox_runs_programs_again_and_leaves_sensitive_datasets_alone() {
             std::process::Command::new(&words[0]).args(&words[1..]).current_dir(room).status();
         status.map_err(|error| error.to_string())?.success().then_some(()).ok_or("it failed".into())
     };
-    let scope = Scope { files: files.clone(), ..Scope::default() };
+    let scope = ReplayScope { files: files.clone(), ..ReplayScope::default() };
     let found =
         replay::execute(&hapax, &scope, "dry-run", &sandbox, execute).await.expect("a replay");
     assert_eq!((found.operations, found.executed, found.skipped), (3, 2, 1));
     let differs: Vec<_> = found.divergences.iter().map(|d| (d.what, d.key)).collect();
     assert_eq!(differs, [("output", operation("times", 3).key().expect("a key"))]);
     std::fs::write(files.join("in.csv"), "changed\n").expect("as it should be");
-    let scope = Scope { dataset: Some("flow".into()), ..scope };
+    let scope = ReplayScope { dataset: Some("flow".into()), ..scope };
     let found =
         replay::execute(&hapax, &scope, "segment", &sandbox, execute).await.expect("a replay");
     assert_eq!((found.executed, found.divergences[0].what), (0, "input"));
@@ -328,7 +328,7 @@ async fn replayed_after(
     input: &str,
     justification: Option<&str>,
     now: Option<Dataset>,
-) -> replay::Replayed {
+) -> replay::ReplayReport {
     let directory = tempfile::tempdir().expect("a directory");
     let files = directory.path().join("files");
     std::fs::create_dir(&files).expect("a directory");
@@ -363,7 +363,7 @@ async fn replayed_after(
             hapax.outbox().configure(&outbox).await.expect("configured");
         }
     }
-    let scope = Scope { files, ..Scope::default() };
+    let scope = ReplayScope { files, ..ReplayScope::default() };
     let sandbox = directory.path().join("sandbox");
     let again = |_, _| async { Ok(()) };
     replay::execute(&hapax, &scope, "dry-run", &sandbox, again).await.expect("a replay")

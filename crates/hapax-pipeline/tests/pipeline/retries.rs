@@ -8,9 +8,9 @@ use hapax_pipeline::{Meter, RunChange, review};
 use super::*;
 
 on_both! {
-    what_passes_by_itself_is_tried_again_at_once
+    a_transient_error_is_retried_at_once
     a_whole_operation_is_tried_again_as_its_dataset_says
-    what_happened_in_part_is_rolled_back_first
+    a_partial_operation_is_rolled_back_first
     a_rollback_that_fails_for_the_third_time_is_escalated
     retries_stop_when_their_budget_is_spent
 }
@@ -46,9 +46,11 @@ async fn an_operation_on_a_sovereign_dataset_is_not_retried() {
         let (pipeline, operation) = (pipeline.clone(), operation.clone());
         async move |attempt: u8| {
             let attempt = hapax::AttemptId::from_bytes([attempt; 16]);
-            let ask =
-                hapax_pipeline::remote::Ask { operation: operation.clone(), ..Default::default() };
-            let (key, permit) = pipeline.permit(ask, attempt).await?;
+            let request = hapax_pipeline::remote::PermitRequest {
+                operation: operation.clone(),
+                ..Default::default()
+            };
+            let (key, permit) = pipeline.permit(request, attempt).await?;
             let hapax::remote::Permit::Granted(grant) = permit else { panic!("{permit:?}") };
             let failed = hapax::remote::Report::Failed("busy".into());
             let report = hapax_pipeline::remote::OperationReport::Otherwise(failed);
@@ -71,7 +73,7 @@ mod cases {
     use super::*;
 
     /// Proves P-9: a transient error has three quick retries, each counted, and no more.
-    pub(super) async fn what_passes_by_itself_is_tried_again_at_once(ledger: Arc<Ledger>) {
+    pub(super) async fn a_transient_error_is_retried_at_once(ledger: Arc<Ledger>) {
         ledger.declare("flow", Dataset { retries: QUICK, ..Dataset::default() }).await;
         let pipeline = ledger.pipeline();
         for (nth, passes_at, tries) in [(1, 4, 4), (2, 9, 4), (3, 2, 2)] {
@@ -138,7 +140,7 @@ mod cases {
 
     /// Proves P-8, P-9 and P-16: a partial operation is rolled back, once, before the retry.
     /// Without rollback steps it stays partial, and blocks.
-    pub(super) async fn what_happened_in_part_is_rolled_back_first(ledger: Arc<Ledger>) {
+    pub(super) async fn a_partial_operation_is_rolled_back_first(ledger: Arc<Ledger>) {
         let retries = Retries { again: 3, ..QUICK };
         ledger.declare("flow", Dataset { retries, ..Dataset::default() }).await;
         let (pipeline, steps) = (ledger.pipeline(), Arc::new(Mutex::new(Vec::new())));

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use hapax_pipeline::{TakenBack, review};
+use hapax_pipeline::{RollbackResult, review};
 
 use super::*;
 
 on_both! {
-    what_was_done_is_taken_back_once_and_nothing_else_is
-    nobody_else_is_at_work_while_something_is_taken_back
+    an_operation_is_taken_back_once_and_nothing_else_is
+    no_other_operation_on_the_dataset_runs_during_a_rollback
     a_question_is_not_got_round_by_clearing_the_record
 }
 
@@ -39,7 +39,7 @@ mod cases {
 
     /// Proves P-16: an operation is undone once, and the journal has the person and the reason. An
     /// operation that is under way, or did not happen, is left alone.
-    pub(super) async fn what_was_done_is_taken_back_once_and_nothing_else_is(ledger: Arc<Ledger>) {
+    pub(super) async fn an_operation_is_taken_back_once_and_nothing_else_is(ledger: Arc<Ledger>) {
         let (pipeline, undone) = (ledger.pipeline(), Count::default());
         loaded(&ledger, 1, &undone).await;
         let early = pipeline.operation(operation("flow", 2)).run(|work| {
@@ -60,7 +60,7 @@ mod cases {
         let (key, last) = attempt(&ledger, 1).await;
         for _ in 0..2 {
             let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
-            assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
+            assert_eq!((taken_back, undone.get()), (RollbackResult::Cleared, 1));
         }
         let names_the_person = |entry: &Entry| {
             entry.event == hapax::EntryKind::Granted
@@ -74,11 +74,13 @@ mod cases {
         done(pipeline.operation(operation("flow", 3)), &none).await.expect("done");
         let (key, last) = attempt(&ledger, 3).await;
         let no_way = pipeline.take_back(key, last, WHY).await.expect("nothing to do");
-        assert_eq!((no_way, undone.get()), (TakenBack::NoWay, 1));
+        assert_eq!((no_way, undone.get()), (RollbackResult::NoWay, 1));
     }
 
     /// Proves P-4 and P-13: what was done is taken back under the lock of its dataset.
-    pub(super) async fn nobody_else_is_at_work_while_something_is_taken_back(ledger: Arc<Ledger>) {
+    pub(super) async fn no_other_operation_on_the_dataset_runs_during_a_rollback(
+        ledger: Arc<Ledger>,
+    ) {
         let pipeline = ledger.pipeline();
         // Also where the record was cleared before, and the lock with it.
         for (nth, cleared) in [(1, false), (3, true)] {
@@ -106,7 +108,7 @@ mod cases {
             });
             other.await.expect("done");
             let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
-            assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
+            assert_eq!((taken_back, undone.get()), (RollbackResult::Cleared, 1));
         }
     }
 
@@ -127,6 +129,6 @@ mod cases {
         let yes = review::decide(&pipeline, open[0].key, open[0].attempt, true, WHY).await;
         assert!(matches!(yes, Ok(hapax::Judged::Decided(_))), "{yes:?}");
         let taken_back = pipeline.take_back(key, last, WHY).await.expect("undone");
-        assert_eq!((taken_back, undone.get()), (TakenBack::Cleared, 1));
+        assert_eq!((taken_back, undone.get()), (RollbackResult::Cleared, 1));
     }
 }

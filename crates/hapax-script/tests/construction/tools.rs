@@ -40,7 +40,7 @@ fn a_local_name_hides_a_tool() {
 
 /// Proves I-11.
 #[test]
-fn a_global_that_nobody_knows_is_a_difference() {
+fn an_unknown_global_is_a_difference() {
     let before = r#"await mail.send({ to: "x" });"#;
     let after = r#"await mail.send({ to: "x" });
 await fetch("https://example.org");"#;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, State};
 use data_encoding::BASE64;
 use hapax::remote::{Permit, Settled, work_ms};
-use hapax_control::remote::Terms;
+use hapax_control::remote::PermitOptions;
 use hapax_control::{ControlPlane, Error};
 use http::StatusCode;
 use http::request::Parts;
@@ -121,9 +121,13 @@ async fn claim(
     let deadline = within("deadline_ms", claim.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
     let deadline = deadline.map(Duration::from_millis);
     let attempt = attempt(claim.attempt.as_deref())?;
-    let terms =
-        Terms { epoch: within("epoch", claim.epoch, 0..=i64::MAX as u64)?, lease, deadline, wait };
-    let permitted = plane.permit(&computation, &request, attempt, terms).await.map_err(named)?;
+    let options = PermitOptions {
+        epoch: within("epoch", claim.epoch, 0..=i64::MAX as u64)?,
+        lease,
+        deadline,
+        wait,
+    };
+    let permitted = plane.permit(&computation, &request, attempt, options).await.map_err(named)?;
     let (key, epoch) = (permitted.key.map(|key| key.to_string()), permitted.epoch);
     answer(match permitted.permit {
         Permit::Granted(grant) => wire::ControlVerdict::Granted {

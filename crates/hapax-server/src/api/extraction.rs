@@ -102,7 +102,7 @@ impl From<Error> for Problem {
 }
 
 impl wire::ExtractionRequest {
-    fn read(self) -> Result<hapax_extract::Request, Problem> {
+    fn read(self) -> Result<hapax_extract::ExtractionRequest, Problem> {
         let Self { text, ontology_id, extraction_params, request_id, shadow_key } = self;
         for (name, text) in [("requestId", &request_id), ("shadowKey", &shadow_key)] {
             let bad = |text: &String| text.len() > 255 || text.contains(char::is_control);
@@ -113,11 +113,11 @@ impl wire::ExtractionRequest {
         }
         let nothing = || Ok(hapax::json::Json::Object(Vec::new()));
         let params = extraction_params.map_or_else(nothing, |raw| parse_params(raw.get()))?;
-        Ok(hapax_extract::Request {
+        Ok(hapax_extract::ExtractionRequest {
             params,
             request_id,
             shadow_key,
-            ..hapax_extract::Request::new(text, ontology_id)
+            ..hapax_extract::ExtractionRequest::new(text, ontology_id)
         })
     }
 }
@@ -219,7 +219,7 @@ fn accepts_events(headers: &HeaderMap) -> bool {
 /// The progress of an extraction, as server-sent events.
 fn progress_events(
     extract: Extract,
-    request: hapax_extract::Request,
+    request: hapax_extract::ExtractionRequest,
     key: String,
     room: impl Send + 'static,
 ) -> Sse<impl futures_util::Stream<Item = Result<Event, Infallible>>> {
@@ -245,7 +245,7 @@ fn stage(progress: &Progress, key: &str) -> Event {
             "chunk",
             serde_json::json!({
                 "idempotencyKey": key, "chunk": chunk, "done": done, "of": of, "reused": reused,
-                "mentions": found.mentions, "relations": found.said.len(),
+                "mentions": found.mentions, "relations": found.statements.len(),
             }),
         ),
         _ => ("merging", serde_json::json!({ "idempotencyKey": key })),
@@ -302,7 +302,7 @@ async fn explain(
     Of { extract, .. }: Of,
     Params(query): Params<ExplainQuery>,
 ) -> Answer<wire::KeyExplained> {
-    let mut request = hapax_extract::Request::new(query.text, query.ontology_id.clone());
+    let mut request = hapax_extract::ExtractionRequest::new(query.text, query.ontology_id.clone());
     if let Some(params) = &query.extraction_params {
         request.params = parse_params(params)?;
     }

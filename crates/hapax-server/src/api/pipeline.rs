@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, State};
 use hapax::StateName;
 use hapax::remote::{Permit, work_ms};
 use hapax_pipeline::lineage::openlineage;
-use hapax_pipeline::remote::{Ask, OperationReport};
+use hapax_pipeline::remote::{OperationReport, PermitRequest};
 use hapax_pipeline::replay::PRODUCER;
 use hapax_pipeline::{Error, Fold, Pipeline, review};
 use http::StatusCode;
@@ -180,7 +180,7 @@ async fn claim(
     let deadline = within("deadline_ms", request.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
     let deadline = deadline.map(Duration::from_millis);
     let attempt = attempt(request.attempt.as_deref())?;
-    let ask = Ask {
+    let permit_request = PermitRequest {
         operation,
         part: request.part.clone(),
         fingerprint: None,
@@ -190,7 +190,7 @@ async fn claim(
         deadline,
         wait,
     };
-    let (key, permit) = pipeline.permit(ask, attempt).await?;
+    let (key, permit) = pipeline.permit(permit_request, attempt).await?;
     let key = key.to_string();
     answer(match permit {
         Permit::Granted(grant) => wire::OperationVerdict::Granted {

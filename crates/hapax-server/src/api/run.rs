@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
 use hapax::remote::random_id;
-use hapax_items::{Error, Items, Ran};
+use hapax_items::{CompletedRun, Error, Items};
 use http::header::LOCATION;
 use http::request::Parts;
 use http::{HeaderValue, StatusCode};
@@ -187,7 +187,7 @@ async fn begun(items: &Items, workflow: &str, id: &str) -> Result<(), Problem> {
     }
 }
 
-fn driven(ended: Result<Result<Ran, Error>, JoinError>) -> Result<StatusCode, Problem> {
+fn driven(ended: Result<Result<CompletedRun, Error>, JoinError>) -> Result<StatusCode, Problem> {
     match ended {
         Ok(Ok(_)) => Ok(StatusCode::OK),
         Ok(Err(error)) => Err(error.into()),

@@ -86,7 +86,7 @@ async fn glance(items: &Items, name: &str, scripts: &[Script]) -> Result<wire::W
     Ok(wire::Workflow {
         workflow: name.to_owned(),
         version: active(scripts).map(|version| version.to_string()),
-        held: scripts.iter().filter(|script| script.standing == VersionStatus::Held).count(),
+        held: scripts.iter().filter(|script| script.status == VersionStatus::Held).count(),
         schedule: items.schedule(name),
         next_run: items.next_instant(name, now).map(wire::time),
         newest_run: newest.first().map(wire::RunSummary::of),
@@ -95,7 +95,7 @@ async fn glance(items: &Items, name: &str, scripts: &[Script]) -> Result<wire::W
 
 /// The active version: the highest that may be used.
 fn active(scripts: &[Script]) -> Option<Version> {
-    let usable = scripts.iter().filter(|script| script.standing == VersionStatus::Usable);
+    let usable = scripts.iter().filter(|script| script.status == VersionStatus::Usable);
     usable.map(|script| script.version).max()
 }
 
@@ -238,7 +238,7 @@ async fn decide(
     let to = if request.approve { VersionStatus::Usable } else { VersionStatus::Rejected };
     match decided {
         // A repeated decision gets the same answer.
-        Err(Error::Stale { .. }) if found.attempt == attempt && found.standing == to => {}
+        Err(Error::Stale { .. }) if found.attempt == attempt && found.status == to => {}
         decided => decided?,
     }
     answer(wire::ScriptVersion::of(&found, active))

@@ -1,6 +1,6 @@
 //! Extraction: texts, results, ontologies, and the result cache.
 
-use hapax_extract::{Changed, Explained, Listed, Stats};
+use hapax_extract::{LookupExplanation, OntologyEntry, Stats, VersionChange};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -73,8 +73,8 @@ pub(crate) struct KeyExplained {
 
 impl KeyExplained {
     /// Explains why a request about this ontology finds a result, or does not.
-    pub(crate) fn of(explained: Explained, ontology_id: String) -> Self {
-        let Explained { identity, version, found, nearest } = explained;
+    pub(crate) fn of(explained: LookupExplanation, ontology_id: String) -> Self {
+        let LookupExplanation { identity, version, found, nearest } = explained;
         let components = identity.components;
         Self {
             key: components.short(),
@@ -148,8 +148,8 @@ pub(crate) struct OntologyInfo {
     pub(crate) updated_at: String,
 }
 
-impl From<Listed> for OntologyInfo {
-    fn from(listed: Listed) -> Self {
+impl From<OntologyEntry> for OntologyInfo {
+    fn from(listed: OntologyEntry) -> Self {
         Self {
             metadata: serde_json::from_str(&listed.metadata).unwrap_or_default(),
             updated_at: time(listed.updated),
@@ -184,8 +184,8 @@ pub(crate) struct OntologyChange {
     pub(crate) entries_invalidated: usize,
 }
 
-impl From<Changed> for OntologyChange {
-    fn from(changed: Changed) -> Self {
+impl From<VersionChange> for OntologyChange {
+    fn from(changed: VersionChange) -> Self {
         Self {
             ontology_id: changed.id,
             old_version: changed.before,
@@ -239,10 +239,10 @@ impl From<Stats> for CacheStats {
     fn from(stats: Stats) -> Self {
         let answered = (stats.hits + stats.shared + stats.executed).max(1) as f64;
         Self {
-            total_cached_results: stats.stock.whole,
-            cached_chunks: stats.stock.parts,
-            bytes: stats.stock.bytes,
-            room: stats.room,
+            total_cached_results: stats.results.whole,
+            cached_chunks: stats.results.parts,
+            bytes: stats.results.bytes,
+            room: stats.max_bytes,
             hits: stats.hits,
             shared: stats.shared,
             executed: stats.executed,

@@ -2,7 +2,7 @@
 
 use hapax::Timestamp;
 use hapax::json::Json;
-use hapax_items::{Explained, ItemState, ItemView, MutationView, Script};
+use hapax_items::{ItemState, ItemView, MutationExplanation, MutationView, Script};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -32,7 +32,7 @@ pub struct ItemFailure {
 
 impl ItemFailure {
     /// The document of a failure.
-    pub fn of(failure: &hapax_items::Failure) -> Self {
+    pub fn of(failure: &hapax_items::FailureRecord) -> Self {
         let stamp = |ms: u64| time(Timestamp(i64::try_from(ms).unwrap_or(i64::MAX)));
         Self {
             class: failure.class.as_str(),
@@ -40,8 +40,8 @@ impl ItemFailure {
             stack: failure.stack.clone(),
             next: failure.next.clone(),
             retry_at: failure.retry_at.map(stamp),
-            mutation: failure.about.as_ref().map(|about| about.mutation.to_string()),
-            asked: failure.about.as_ref().map(|about| about.asked.clone()),
+            mutation: failure.mutation.as_ref().map(|mutation| mutation.key.to_string()),
+            asked: failure.mutation.as_ref().map(|mutation| mutation.payload.clone()),
         }
     }
 }
@@ -267,7 +267,7 @@ pub struct UnknownMutation {
 impl Escalation {
     /// The document of an escalation.
     pub fn of(escalation: &hapax_items::Escalation) -> Self {
-        let unknown = |explained: &Explained| UnknownMutation {
+        let unknown = |explained: &MutationExplanation| UnknownMutation {
             mutation: Mutation::of(&explained.mutation),
             tried: explained.tried.clone(),
             why: explained.why.clone(),

@@ -428,7 +428,7 @@ impl Review {
             reason: review.reason.clone(),
             asked_by: review.asked_by.clone(),
             opened_at: time(review.opened),
-            standing: review.standing.as_str(),
+            standing: review.status.as_str(),
         }
     }
 }

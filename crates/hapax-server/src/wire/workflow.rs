@@ -137,7 +137,7 @@ impl ScriptVersion {
             judged: script.attempt.to_string(),
             version: script.version.to_string(),
             active: active == Some(script.version),
-            standing: script.standing.as_str(),
+            standing: script.status.as_str(),
             reason: script.reason.clone(),
             by: script.by.clone(),
             made: time(script.made),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hapax_extract::openai::OpenAi;
 use hapax_extract::{
-    Answered, Ask, Builtin, Extract, Extractor, Mention, Ontology, Property, Statement,
+    Answered, Builtin, ChunkRequest, Extract, Extractor, Mention, Ontology, Property, Statement,
 };
 use hapax_server::server::Systems;
 use standin::{Play, StandIn};
@@ -354,7 +354,7 @@ impl Extractor for Meddler {
         "meddler.1".into()
     }
 
-    fn entities<'a>(&'a self, _: Ask<'a>) -> hapax_extract::Answer<'a, Vec<Mention>> {
+    fn entities<'a>(&'a self, _: ChunkRequest<'a>) -> hapax_extract::Answer<'a, Vec<Mention>> {
         Box::pin(async {
             let nth = self.calls.fetch_add(1, Ordering::SeqCst);
             let mut changed = rivers();
@@ -367,7 +367,7 @@ impl Extractor for Meddler {
 
     fn relations<'a>(
         &'a self,
-        _: Ask<'a>,
+        _: ChunkRequest<'a>,
         _: &'a [Mention],
         _: &'a [&'a Property],
     ) -> hapax_extract::Answer<'a, Vec<Statement>> {

@@ -108,7 +108,7 @@ impl Maintainer for Once {
 fn served(mail: &Mail, access: Access, workflow: Settings) -> Client {
     let hapax = Hapax::builder().in_memory();
     let retries = hapax::Backoff { base_ms: 1, cap_ms: 1, attempts: 3 };
-    let budget = hapax_items::Budget { retries, ..hapax_items::Budget::default() };
+    let budget = hapax_items::FailureBudget { retries, ..hapax_items::FailureBudget::default() };
     let workflow = Settings { budget, ..workflow };
     let items = Items::new(hapax.clone(), vec![Arc::new(mail.clone())], vec![workflow]);
     let systems = Systems { items: Some(items.expect("set up")), ..Systems::default() };

@@ -2,22 +2,22 @@
 
 use hapax_items::Class;
 
-use crate::place::{Place, change, failed};
+use crate::fixture::{Fixture, change, failed};
 
 /// The schema of the ledger's file, without the script's own objects, as one text.
-fn ledger(place: &Place) -> String {
+fn ledger(fixture: &Fixture) -> String {
     let schema = "SELECT group_concat(name || coalesce(sql, ''), char(10)) FROM \
         (SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'mine%' ORDER BY name)";
-    place.look(schema)
+    fixture.look(schema)
 }
 
 /// Each of these statements is refused, and leaves nothing behind.
 #[tokio::test]
 async fn the_ledgers_tables_are_out_of_reach() {
-    let place = Place::file().await;
-    place.execute("mine", "CREATE TABLE mine (n INTEGER PRIMARY KEY, t TEXT)").await.unwrap();
-    place.execute("view", "CREATE VIEW mine_view AS SELECT * FROM effect").await.unwrap();
-    let before = ledger(&place);
+    let fixture = Fixture::file().await;
+    fixture.execute("mine", "CREATE TABLE mine (n INTEGER PRIMARY KEY, t TEXT)").await.unwrap();
+    fixture.execute("view", "CREATE VIEW mine_view AS SELECT * FROM effect").await.unwrap();
+    let before = ledger(&fixture);
     for (nth, sql) in [
         "DELETE FROM effect",
         "DELETE FROM EFFECT",
@@ -81,29 +81,29 @@ async fn the_ledgers_tables_are_out_of_reach() {
     .enumerate()
     {
         let both = change("evil", &["INSERT INTO mine (t) VALUES ('trace')", sql]);
-        let result = place.item(&nth.to_string(), &format!("await sql.execute({both});")).await;
+        let result = fixture.item(&nth.to_string(), &format!("await sql.execute({both});")).await;
         assert!(result.is_err(), "{sql}: {result:?}");
         let (class, message) = failed(result);
         assert!(matches!(class, Class::Permission | Class::Logic), "{sql}: {class}: {message}");
-        let error = place.query(sql).await.expect_err(sql);
+        let error = fixture.query(sql).await.expect_err(sql);
         assert!(matches!(error.class, Class::Permission | Class::Logic), "{sql}: {error}");
     }
-    assert_eq!(place.look("SELECT count(*) FROM mine"), "0");
-    assert_eq!(ledger(&place), before);
-    assert_eq!(place.look("SELECT count(*) FROM sqlite_schema WHERE name LIKE 'mine%'"), "2");
+    assert_eq!(fixture.look("SELECT count(*) FROM mine"), "0");
+    assert_eq!(ledger(&fixture), before);
+    assert_eq!(fixture.look("SELECT count(*) FROM sqlite_schema WHERE name LIKE 'mine%'"), "2");
     // Allowed statements still work on the same connections.
-    place.execute("last", "INSERT INTO mine (t) VALUES ('last')").await.unwrap();
-    assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
-    let verifier = place.items.hapax().journal().verifier().unwrap();
-    place.items.hapax().pass().await.unwrap();
-    let verified = place.items.hapax().journal().verify(verifier, |_, _| ()).await.unwrap();
+    fixture.execute("last", "INSERT INTO mine (t) VALUES ('last')").await.unwrap();
+    assert_eq!(fixture.look("SELECT count(*) FROM mine"), "1");
+    let verifier = fixture.items.hapax().journal().verifier().unwrap();
+    fixture.items.hapax().pass().await.unwrap();
+    let verified = fixture.items.hapax().journal().verify(verifier, |_, _| ()).await.unwrap();
     assert_eq!(verified.damage, Vec::new());
 }
 
 /// A script has tables of its own, and changes them as it likes.
 #[tokio::test]
 async fn own_tables_are_a_scripts_to_change() {
-    let place = Place::file().await;
+    let fixture = Fixture::file().await;
     for (nth, sql) in [
         "CREATE TABLE mine (n INTEGER PRIMARY KEY AUTOINCREMENT, t TEXT UNIQUE)",
         "CREATE TABLE mine_too (n INTEGER REFERENCES mine (n) ON DELETE CASCADE)",
@@ -125,14 +125,15 @@ async fn own_tables_are_a_scripts_to_change() {
     .into_iter()
     .enumerate()
     {
-        let done = place.execute(&nth.to_string(), sql).await;
+        let done = fixture.execute(&nth.to_string(), sql).await;
         assert!(done.is_ok(), "{sql}: {done:?}");
     }
-    assert_eq!(place.look("SELECT group_concat(t) FROM mine"), "c");
-    assert_eq!(place.look("SELECT count(*) FROM mine_three"), "1");
-    let (class, message) =
-        failed(place.execute("rolls back", "INSERT OR ROLLBACK INTO mine (t) VALUES ('c')").await);
+    assert_eq!(fixture.look("SELECT group_concat(t) FROM mine"), "c");
+    assert_eq!(fixture.look("SELECT count(*) FROM mine_three"), "1");
+    let (class, message) = failed(
+        fixture.execute("rolls back", "INSERT OR ROLLBACK INTO mine (t) VALUES ('c')").await,
+    );
     assert_eq!(class, Class::Precondition, "{message}");
-    place.execute("goes on", "INSERT INTO mine (t) VALUES ('d')").await.unwrap();
-    assert_eq!(place.look("SELECT count(*) FROM mine"), "2");
+    fixture.execute("goes on", "INSERT INTO mine (t) VALUES ('d')").await.unwrap();
+    assert_eq!(fixture.look("SELECT count(*) FROM mine"), "2");
 }

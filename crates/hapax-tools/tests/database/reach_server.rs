@@ -3,10 +3,10 @@
 use hapax_items::Class;
 use hapax_testkit::Postgres;
 
-use crate::place::{Kind, Place, SETUP, change, failed, quoted};
+use crate::fixture::{Fixture, Kind, SETUP, change, failed, quoted};
 
-fn server(place: &Place) -> &Postgres {
-    match &place.kind {
+fn server(fixture: &Fixture) -> &Postgres {
+    match &fixture.kind {
         Kind::Server(server) => server,
         Kind::File(_) => panic!("a server"),
     }
@@ -15,9 +15,9 @@ fn server(place: &Place) -> &Postgres {
 /// Each of these statements is refused, and leaves nothing behind.
 #[tokio::test]
 async fn the_ledger_and_its_role_are_out_of_reach() {
-    let place = Place::server().await;
-    place.execute("mine", "CREATE TABLE mine (n int PRIMARY KEY, t text)").await.unwrap();
-    server(&place).sql("postgres", "CREATE TABLE public.theirs (n int)");
+    let fixture = Fixture::server().await;
+    fixture.execute("mine", "CREATE TABLE mine (n int PRIMARY KEY, t text)").await.unwrap();
+    server(&fixture).sql("postgres", "CREATE TABLE public.theirs (n int)");
     for (nth, sql) in [
         "DELETE FROM hapax.effect",
         "UPDATE hapax.journal SET at = 0",
@@ -96,11 +96,11 @@ async fn the_ledger_and_its_role_are_out_of_reach() {
     .enumerate()
     {
         let both = change("evil", &["INSERT INTO mine VALUES (1, 'trace')", sql]);
-        let result = place.item(&nth.to_string(), &format!("await sql.execute({both});")).await;
+        let result = fixture.item(&nth.to_string(), &format!("await sql.execute({both});")).await;
         assert!(result.is_err(), "{sql}: {result:?}");
         let (class, message) = failed(result);
         assert!(matches!(class, Class::Permission | Class::Logic), "{sql}: {class}: {message}");
-        let error = place.query(sql).await.expect_err(sql);
+        let error = fixture.query(sql).await.expect_err(sql);
         assert!(matches!(error.class, Class::Permission | Class::Logic), "{sql}: {error}");
     }
     // A default that calls `set_config` is refused when a row is written.
@@ -113,16 +113,16 @@ async fn the_ledger_and_its_role_are_out_of_reach() {
         ],
     );
     let (class, message) =
-        failed(place.item("default", &format!("await sql.execute({default});")).await);
+        failed(fixture.item("default", &format!("await sql.execute({default});")).await);
     assert!(class == Class::Permission && message.contains("set_config"), "{message}");
-    assert_eq!(place.look("SELECT count(*) FROM mine"), "0");
+    assert_eq!(fixture.look("SELECT count(*) FROM mine"), "0");
     let tables = "SELECT string_agg(schemaname || '.' || tablename, ' ') FROM pg_tables
          WHERE tableowner = 'scripts'";
-    assert_eq!(place.look(tables), "scripts.mine");
-    assert_eq!(place.look("SELECT count(*) FROM hapax.kv"), "0");
-    place.execute("last", "INSERT INTO mine VALUES (1, 'last')").await.unwrap();
-    assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
-    let hapax = place.items.hapax();
+    assert_eq!(fixture.look(tables), "scripts.mine");
+    assert_eq!(fixture.look("SELECT count(*) FROM hapax.kv"), "0");
+    fixture.execute("last", "INSERT INTO mine VALUES (1, 'last')").await.unwrap();
+    assert_eq!(fixture.look("SELECT count(*) FROM mine"), "1");
+    let hapax = fixture.items.hapax();
     hapax.pass().await.unwrap();
     let verified =
         hapax.journal().verify(hapax.journal().verifier().unwrap(), |_, _| ()).await.unwrap();
@@ -132,8 +132,8 @@ async fn the_ledger_and_its_role_are_out_of_reach() {
 /// Triggers and constraints that are deferred to the commit run as the script's role.
 #[tokio::test]
 async fn deferred_triggers_run_as_the_scripts_role() {
-    let place = Place::server().await;
-    let postgres = server(&place);
+    let fixture = Fixture::server().await;
+    let postgres = server(&fixture);
     postgres.sql(
         "postgres",
         "CREATE TABLE scripts.mine (n int, who text);
@@ -147,33 +147,33 @@ async fn deferred_triggers_run_as_the_scripts_role() {
          ALTER TABLE scripts.parent OWNER TO scripts;
          ALTER TABLE scripts.child OWNER TO scripts;",
     );
-    place.execute("a", "INSERT INTO mine VALUES (1, '')").await.unwrap();
-    assert_eq!(place.look("SELECT who FROM mine"), "scripts");
-    let (class, message) = failed(place.execute("b", "INSERT INTO child VALUES (1)").await);
+    fixture.execute("a", "INSERT INTO mine VALUES (1, '')").await.unwrap();
+    assert_eq!(fixture.look("SELECT who FROM mine"), "scripts");
+    let (class, message) = failed(fixture.execute("b", "INSERT INTO child VALUES (1)").await);
     assert_eq!(class, Class::Precondition, "refused by the commit itself: {message}");
-    assert_eq!(place.look("SELECT count(*) FROM child"), "0");
+    assert_eq!(fixture.look("SELECT count(*) FROM child"), "0");
 }
 
 /// A function of another owner that resets the role undoes the whole change.
 #[tokio::test]
 async fn a_statement_that_leaves_its_role_is_the_last() {
-    let place = Place::server().await;
-    place.execute("mine", "CREATE TABLE mine (n int)").await.unwrap();
-    server(&place).sql(
+    let fixture = Fixture::server().await;
+    fixture.execute("mine", "CREATE TABLE mine (n int)").await.unwrap();
+    server(&fixture).sql(
         "postgres",
         "CREATE FUNCTION public.careless() RETURNS int LANGUAGE plpgsql AS
              $$ BEGIN RESET ROLE; RETURN 1; END $$",
     );
     let evil = ["INSERT INTO mine SELECT public.careless()", "DELETE FROM hapax.effect"];
     let body = format!("await sql.execute({});", change("evil", &evil));
-    let (class, message) = failed(place.item("x", &body).await);
+    let (class, message) = failed(fixture.item("x", &body).await);
     assert_eq!(class, Class::Permission);
     assert!(message.contains("left its transaction or its role"), "{message}");
-    let error = place.query("SELECT public.careless()").await.unwrap_err();
+    let error = fixture.query("SELECT public.careless()").await.unwrap_err();
     assert!(error.message.contains("left its transaction or its role"), "{error}");
-    assert_eq!(place.look("SELECT count(*) FROM mine"), "0");
+    assert_eq!(fixture.look("SELECT count(*) FROM mine"), "0");
     assert_eq!(
-        place
+        fixture
             .query("SELECT current_user::text AS me")
             .await
             .unwrap()
@@ -186,20 +186,20 @@ async fn a_statement_that_leaves_its_role_is_the_last() {
 /// A connection that is kept holds no locks of a script.
 #[tokio::test]
 async fn a_script_leaves_no_locks_in_its_session() {
-    let place = Place::server().await;
-    place.execute("lock", "SELECT pg_advisory_lock(7)").await.unwrap();
-    place.query("SELECT pg_advisory_lock(8)").await.unwrap();
-    assert_eq!(place.look("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "0");
+    let fixture = Fixture::server().await;
+    fixture.execute("lock", "SELECT pg_advisory_lock(7)").await.unwrap();
+    fixture.query("SELECT pg_advisory_lock(8)").await.unwrap();
+    assert_eq!(fixture.look("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "0");
     let kept = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'tools'";
-    assert_eq!(place.look(kept), "1");
+    assert_eq!(fixture.look(kept), "1");
 }
 
 /// Proves K-8: a commit that is cut off does not count as done, and nothing is done twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_cut_off_is_tried_again() {
-    let place = Place::server().await;
-    place.execute("table", "CREATE TABLE mine (n int)").await.unwrap();
-    server(&place).sql(
+    let fixture = Fixture::server().await;
+    fixture.execute("table", "CREATE TABLE mine (n int)").await.unwrap();
+    server(&fixture).sql(
         "postgres",
         "CREATE SEQUENCE public.times;
          GRANT USAGE ON public.times TO scripts;
@@ -211,15 +211,15 @@ async fn a_commit_that_is_cut_off_is_tried_again() {
          CREATE CONSTRAINT TRIGGER late AFTER INSERT ON scripts.mine DEFERRABLE INITIALLY DEFERRED
              FOR EACH ROW EXECUTE FUNCTION public.late()",
     );
-    let (driven, ()) = tokio::join!(place.execute("one", "INSERT INTO mine VALUES (1)"), async {
+    let (driven, ()) = tokio::join!(fixture.execute("one", "INSERT INTO mine VALUES (1)"), async {
         let committing = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
              WHERE query = 'COMMIT' AND wait_event = 'PgSleep'";
-        ended(&place, committing).await;
+        ended(&fixture, committing).await;
     });
     driven.unwrap();
-    assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
-    let item = place.items.show("books", "one").await.unwrap();
-    let mutation = place.items.mutations(item.key, 1).await.unwrap().remove(0);
+    assert_eq!(fixture.look("SELECT count(*) FROM mine"), "1");
+    let item = fixture.items.show("books", "one").await.unwrap();
+    let mutation = fixture.items.mutations(item.key, 1).await.unwrap().remove(0);
     assert_eq!(mutation.attempts, 2, "the first was cut");
 }
 
@@ -237,15 +237,15 @@ async fn a_role_that_could_do_more_is_refused() {
         let server = Postgres::start();
         let more = setup.strip_prefix("MORE");
         server.sql("postgres", if more.is_some() { SETUP } else { setup });
-        let place = Place::on(server).await;
-        if let (Kind::Server(server), Some(more)) = (&place.kind, more) {
+        let fixture = Fixture::on(server).await;
+        if let (Kind::Server(server), Some(more)) = (&fixture.kind, more) {
             server.sql("postgres", more);
         }
         for body in [
             "await sql.query({ sql: 'SELECT 1' });".to_owned(),
             format!("await sql.execute({});", change("a", &["SELECT 1"])),
         ] {
-            let (class, message) = failed(place.item(&body.len().to_string(), &body).await);
+            let (class, message) = failed(fixture.item(&body.len().to_string(), &body).await);
             assert_eq!(class, Class::Permission, "{setup}: {message}");
             assert!(message.contains(why), "{setup}: {message}");
         }
@@ -255,36 +255,36 @@ async fn a_role_that_could_do_more_is_refused() {
 /// Proves K-8: a connection that is cut in the middle is opened again, and nothing is done twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_connection_is_made_again() {
-    let place = Place::server().await;
-    place.execute("table", "CREATE TABLE mine (n int)").await.unwrap();
+    let fixture = Fixture::server().await;
+    fixture.execute("table", "CREATE TABLE mine (n int)").await.unwrap();
     let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
          WHERE application_name = 'tools'";
-    assert_eq!(server(&place).sql("postgres", cut), "1");
-    place.execute("idle", "INSERT INTO mine VALUES (1)").await.unwrap();
-    assert_eq!(place.look("SELECT count(*) FROM mine"), "1");
+    assert_eq!(server(&fixture).sql("postgres", cut), "1");
+    fixture.execute("idle", "INSERT INTO mine VALUES (1)").await.unwrap();
+    assert_eq!(fixture.look("SELECT count(*) FROM mine"), "1");
     let slow = change("busy", &["INSERT INTO mine VALUES (2)", "SELECT pg_sleep(3)"]);
     let body = format!("await sql.execute({slow});");
-    let (driven, ()) = tokio::join!(place.item("busy", &body), async {
+    let (driven, ()) = tokio::join!(fixture.item("busy", &body), async {
         let sleeping = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
              WHERE query LIKE 'SELECT pg_sleep(%' AND pid <> pg_backend_pid()";
-        ended(&place, sleeping).await;
+        ended(&fixture, sleeping).await;
     });
     driven.unwrap();
-    assert_eq!(place.look("SELECT count(*) FROM mine WHERE n = 2"), "1");
-    let item = place.items.show("books", "busy").await.unwrap();
-    let mutation = place.items.mutations(item.key, 1).await.unwrap().remove(0);
+    assert_eq!(fixture.look("SELECT count(*) FROM mine WHERE n = 2"), "1");
+    let item = fixture.items.show("books", "busy").await.unwrap();
+    let mutation = fixture.items.mutations(item.key, 1).await.unwrap().remove(0);
     assert_eq!(mutation.attempts, 2, "the first was cut");
 }
 
 /// Numbers and texts come back as what they are, and other types say how to ask for them.
 #[tokio::test]
 async fn values_of_many_types_are_returned() {
-    let place = Place::server().await;
+    let fixture = Fixture::server().await;
     let sql = "SELECT 1::int2 a, -2::int4 b, 3::int8 c, 0.5::float4 d, 1e300::float8 e, \
         12345.6700::numeric f, 12345678901234567890.5::numeric g, 'x'::varchar h, true i, \
         null::int j, \
         '{\"k\": [1, null]}'::jsonb k, '[1]'::json l, 'NaN'::float8 m, sum(7) n";
-    place
+    fixture
         .item(
             "a",
             &format!(
@@ -295,14 +295,14 @@ async fn values_of_many_types_are_returned() {
         .await
         .unwrap();
     assert_eq!(
-        place.log().await,
+        fixture.log().await,
         concat!(
             r#"{"a":1,"b":-2,"c":3,"d":0.5,"e":1e+300,"f":12345.67,"g":"12345678901234567890.5","#,
             r#""h":"x","i":true,"j":null,"k":{"k":[1,null]},"l":[1],"m":null,"n":7}"#
         )
     );
     let (class, message) =
-        failed(place.item("b", "await sql.query({ sql: 'SELECT now() AS at' });").await);
+        failed(fixture.item("b", "await sql.query({ sql: 'SELECT now() AS at' });").await);
     assert_eq!(class, Class::Logic);
     assert!(message.contains("at::text"), "{message}");
     let types = r#"
@@ -314,17 +314,17 @@ async fn values_of_many_types_are_returned() {
         ] });
         const all = "SELECT id::text, d::text, n, list::text FROM t";
         console.log(JSON.stringify(await sql.query({ sql: all })));"#;
-    place.item("c", types).await.unwrap();
+    fixture.item("c", types).await.unwrap();
     assert_eq!(
-        place.log().await,
+        fixture.log().await,
         r#"[{"d":"2024-02-29","id":"00000000-0000-0000-0000-000000000001","list":"{1,2}","n":12.5}]"#
     );
 }
 
 /// Waits until the statement `ending` has ended a script's session.
-async fn ended(place: &Place, ending: &str) {
+async fn ended(fixture: &Fixture, ending: &str) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while server(place).sql("postgres", ending) == "0" {
+    while server(fixture).sql("postgres", ending) == "0" {
         assert!(std::time::Instant::now() < deadline, "no session was there to end");
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }

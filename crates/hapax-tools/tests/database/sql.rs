@@ -6,15 +6,15 @@ use hapax::Hapax;
 use hapax_items::{Class, ItemState, MutationState};
 use hapax_tools::{Database, Sql};
 
-use crate::place::{Kind, Place, change, failed};
+use crate::fixture::{Fixture, Kind, change, failed};
 
 const TABLE: &str = "CREATE TABLE book (id INTEGER PRIMARY KEY, title TEXT NOT NULL)";
 
 /// Proves K-8, I-5: the rows and the outcome are committed together, however often it runs.
 #[tokio::test]
 async fn rows_are_written_once_although_the_script_runs_again() {
-    for place in Place::all().await {
-        place.execute("table", TABLE).await.unwrap();
+    for fixture in Fixture::all().await {
+        fixture.execute("table", TABLE).await.unwrap();
         let body = |end: &str| {
             format!(
                 r#"const done = await sql.execute({{ id: "insert", statements: [
@@ -27,15 +27,15 @@ async fn rows_are_written_once_although_the_script_runs_again() {
             )
         };
         for _ in 0..3 {
-            let (_, message) = failed(place.item("x", &body(r#"throw new Error("stop")"#)).await);
+            let (_, message) = failed(fixture.item("x", &body(r#"throw new Error("stop")"#)).await);
             assert!(message.contains("stop"), "{message}");
-            assert_eq!(place.log().await, r#"{"changes":[2,1,0]}"#);
-            place.try_again().await;
+            assert_eq!(fixture.log().await, r#"{"changes":[2,1,0]}"#);
+            fixture.try_again().await;
         }
-        assert_eq!(place.look("SELECT count(*) FROM book"), "2");
-        assert_eq!(place.look("SELECT title FROM book WHERE id = 2"), "xb");
-        let item = place.items.show("books", "x").await.unwrap();
-        let mutation = place.items.mutations(item.key, 1).await.unwrap().remove(0);
+        assert_eq!(fixture.look("SELECT count(*) FROM book"), "2");
+        assert_eq!(fixture.look("SELECT title FROM book WHERE id = 2"), "xb");
+        let item = fixture.items.show("books", "x").await.unwrap();
+        let mutation = fixture.items.mutations(item.key, 1).await.unwrap().remove(0);
         assert_eq!((mutation.state, mutation.attempts), (MutationState::Applied, 1));
     }
 }
@@ -43,24 +43,24 @@ async fn rows_are_written_once_although_the_script_runs_again() {
 /// Proves K-8: a statement that fails undoes those before it, and the change can be made later.
 #[tokio::test]
 async fn a_failing_statement_undoes_those_before_it() {
-    for place in Place::all().await {
-        place.execute("table", TABLE).await.unwrap();
-        place.execute("seven", "INSERT INTO book VALUES (7, 'seven')").await.unwrap();
+    for fixture in Fixture::all().await {
+        fixture.execute("table", TABLE).await.unwrap();
+        fixture.execute("seven", "INSERT INTO book VALUES (7, 'seven')").await.unwrap();
         let both = change(
             "both",
             &["INSERT INTO book VALUES (1, 'one')", "INSERT INTO book VALUES (7, 'x')"],
         );
         let body = format!("await sql.execute({both});");
-        let (class, message) = failed(place.item("x", &body).await);
+        let (class, message) = failed(fixture.item("x", &body).await);
         assert_eq!(class, Class::Precondition, "{message}");
-        assert_eq!(place.look("SELECT count(*) FROM book"), "1");
-        let item = place.items.show("books", "x").await.unwrap();
-        let mutation = place.items.mutations(item.key, 1).await.unwrap().remove(0);
+        assert_eq!(fixture.look("SELECT count(*) FROM book"), "1");
+        let item = fixture.items.show("books", "x").await.unwrap();
+        let mutation = fixture.items.mutations(item.key, 1).await.unwrap().remove(0);
         assert_eq!(mutation.state, MutationState::Failed);
-        place.execute("away", "DELETE FROM book").await.unwrap();
-        place.try_again().await;
-        place.item("x", &body).await.unwrap();
-        assert_eq!(place.look("SELECT count(*) FROM book"), "2");
+        fixture.execute("away", "DELETE FROM book").await.unwrap();
+        fixture.try_again().await;
+        fixture.item("x", &body).await.unwrap();
+        assert_eq!(fixture.look("SELECT count(*) FROM book"), "2");
     }
 }
 
@@ -68,8 +68,8 @@ async fn a_failing_statement_undoes_those_before_it() {
 /// are minor differences; any other statement goes to a person.
 #[tokio::test]
 async fn other_statements_under_the_same_id_are_judged() {
-    for place in Place::all().await {
-        place.execute("table", TABLE).await.unwrap();
+    for fixture in Fixture::all().await {
+        fixture.execute("table", TABLE).await.unwrap();
         let body =
             |sql: &str, end: &str| format!("await sql.execute({}); {end}", change("one", &[sql]));
         let stop = r#"throw new Error("stop");"#;
@@ -78,31 +78,31 @@ async fn other_statements_under_the_same_id_are_judged() {
             "INSERT INTO book\n  VALUES (1, 'a  b')",
             "insert into Book values (1, 'a  b'); -- the first",
         ] {
-            let (class, message) = failed(place.item("x", &body(sql, stop)).await);
+            let (class, message) = failed(fixture.item("x", &body(sql, stop)).await);
             assert!(class == Class::Logic && message.contains("stop"), "{sql}: {message}");
-            place.try_again().await;
+            fixture.try_again().await;
         }
         let (class, message) =
-            failed(place.item("x", &body("INSERT INTO book VALUES (1, 'a b')", "")).await);
+            failed(fixture.item("x", &body("INSERT INTO book VALUES (1, 'a b')", "")).await);
         assert_eq!(class, Class::Precondition);
         assert!(message.contains("another payload"), "{message}");
-        let item = place.items.show("books", "x").await.unwrap();
+        let item = fixture.items.show("books", "x").await.unwrap();
         assert_eq!(item.state, ItemState::NeedsAttention);
-        assert_eq!(place.look("SELECT title FROM book"), "a  b");
+        assert_eq!(fixture.look("SELECT title FROM book"), "a  b");
     }
 }
 
 /// Parameters are values, whatever is in them.
 #[tokio::test]
 async fn parameters_are_bound_and_never_spliced() {
-    for place in Place::all().await {
-        let kind = match place.kind {
+    for fixture in Fixture::all().await {
+        let kind = match fixture.kind {
             Kind::File(_) => ["TEXT", "INTEGER", "REAL", "TEXT"],
             #[cfg(feature = "postgres")]
             Kind::Server(_) => ["text", "int8", "float8", "jsonb"],
         };
         let [text, number, real, json] = kind;
-        place
+        fixture
             .execute("table", &format!("CREATE TABLE t (a {text}, b {number}, c {real}, d {json})"))
             .await
             .unwrap();
@@ -117,9 +117,9 @@ async fn parameters_are_bound_and_never_spliced() {
             const rows = await sql.query({ sql: some, params: [evil] });
             const other = await sql.query({ sql: "SELECT * FROM t WHERE b = 2" });
             console.log(JSON.stringify([rows, other]));"#;
-        place.item("x", body).await.unwrap();
+        fixture.item("x", body).await.unwrap();
         assert_eq!(
-            place.log().await,
+            fixture.log().await,
             r#"[[{"a":"'); DROP TABLE t; --","b":-7,"c":0.5}],[{"a":"text","b":2,"c":1e-7,"d":null}]]"#
         );
     }
@@ -128,26 +128,26 @@ async fn parameters_are_bound_and_never_spliced() {
 /// A query returns all rows or fails, and in numbers that a script can hold.
 #[tokio::test]
 async fn a_query_returns_every_row_or_fails() {
-    for place in Place::all().await {
+    for fixture in Fixture::all().await {
         let all = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 1000) \
             SELECT n FROM n";
         let rows =
             |sql: &str| format!("console.log((await sql.query({{ sql: \"{sql}\" }})).length);");
-        place.item("a", &rows(all)).await.unwrap();
-        assert_eq!(place.log().await, "1000");
+        fixture.item("a", &rows(all)).await.unwrap();
+        assert_eq!(fixture.log().await, "1000");
         let endless = all.replace(" WHERE n < 1000", "");
         for (id, sql) in [("b", all.replace("1000", "1001")), ("c", endless)] {
-            let (class, message) = failed(place.item(id, &rows(&sql)).await);
+            let (class, message) = failed(fixture.item(id, &rows(&sql)).await);
             assert_eq!(class, Class::Logic);
             assert!(message.contains("more than 1000 rows"), "{message}");
         }
-        let (class, message) = failed(place.item("d", &rows("SELECT 1 AS n, 2 AS n")).await);
+        let (class, message) = failed(fixture.item("d", &rows("SELECT 1 AS n, 2 AS n")).await);
         assert!(class == Class::Logic && message.contains("two columns"), "{message}");
         let large = "console.log(JSON.stringify(await sql.query({ sql: \
             \"SELECT 9007199254740993 AS a, 9007199254740992 AS b, 1.5 AS c, count(*) AS d\" })));";
-        place.item("e", large).await.unwrap();
+        fixture.item("e", large).await.unwrap();
         assert_eq!(
-            place.log().await,
+            fixture.log().await,
             r#"[{"a":"9007199254740993","b":9007199254740992,"c":1.5,"d":1}]"#
         );
         for (id, arguments) in [
@@ -159,7 +159,7 @@ async fn a_query_returns_every_row_or_fails() {
             ("k", r#"{}"#),
         ] {
             let (class, message) =
-                failed(place.item(id, &format!("await sql.query({arguments});")).await);
+                failed(fixture.item(id, &format!("await sql.query({arguments});")).await);
             assert_eq!(class, Class::Logic, "{arguments}: {message}");
         }
     }
@@ -168,8 +168,8 @@ async fn a_query_returns_every_row_or_fails() {
 /// A query changes nothing, even if its statement would.
 #[tokio::test]
 async fn a_query_writes_nothing() {
-    for place in Place::all().await {
-        place.execute("table", TABLE).await.unwrap();
+    for fixture in Fixture::all().await {
+        fixture.execute("table", TABLE).await.unwrap();
         for (id, sql) in [
             ("a", "INSERT INTO book VALUES (1, 'a')"),
             ("b", "INSERT INTO book VALUES (1, 'a') RETURNING id"),
@@ -179,10 +179,10 @@ async fn a_query_writes_nothing() {
             ("f", "WITH x AS (SELECT 1) INSERT INTO book SELECT 1, 'a' FROM x"),
         ] {
             let (class, message) =
-                failed(place.item(id, &format!("await sql.query({{ sql: \"{sql}\" }});")).await);
+                failed(fixture.item(id, &format!("await sql.query({{ sql: \"{sql}\" }});")).await);
             assert!(matches!(class, Class::Permission | Class::Logic), "{sql}: {class} {message}");
         }
-        assert_eq!(place.look("SELECT count(*) FROM book"), "0");
+        assert_eq!(fixture.look("SELECT count(*) FROM book"), "0");
     }
 }
 
@@ -190,9 +190,9 @@ async fn a_query_writes_nothing() {
 /// and the next run makes the change once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_uncommitted_statement_never_happened() {
-    for place in Place::all().await {
-        place.execute("table", TABLE).await.unwrap();
-        let slow = match &place.kind {
+    for fixture in Fixture::all().await {
+        fixture.execute("table", TABLE).await.unwrap();
+        let slow = match &fixture.kind {
             Kind::File(_) => {
                 "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n)
                  SELECT count(*) FROM n"
@@ -203,31 +203,31 @@ async fn an_uncommitted_statement_never_happened() {
         let slow = change("one", &["INSERT INTO book VALUES (1, 'one')", slow]);
         let script =
             format!("await withItem('x', 'Item', async () => {{ await sql.execute({slow}); }});");
-        place.items.publish("books", &script, "ada").await.unwrap();
-        let items = place.items.clone();
+        fixture.items.publish("books", &script, "ada").await.unwrap();
+        let items = fixture.items.clone();
         let run = tokio::spawn(async move { items.run("books", None).await });
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !is_at_it(&place) {
+        while !is_at_it(&fixture) {
             assert!(Instant::now() < deadline, "no transaction began");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         run.abort();
         assert!(run.await.is_err());
-        assert_eq!(place.look("SELECT count(*) FROM book"), "0");
+        assert_eq!(fixture.look("SELECT count(*) FROM book"), "0");
         // The statement is interrupted, and holds no lock any more.
-        while is_at_it(&place) {
+        while is_at_it(&fixture) {
             assert!(Instant::now() < deadline, "it goes on");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let quick = change("one", &["INSERT INTO book VALUES (1, 'one')"]);
-        place.item("x", &format!("await sql.execute({quick});")).await.unwrap();
-        assert_eq!(place.look("SELECT count(*) FROM book"), "1");
+        fixture.item("x", &format!("await sql.execute({quick});")).await.unwrap();
+        assert_eq!(fixture.look("SELECT count(*) FROM book"), "1");
     }
 }
 
 /// Whether a script's statements are under way.
-fn is_at_it(place: &Place) -> bool {
-    match &place.kind {
+fn is_at_it(fixture: &Fixture) -> bool {
+    match &fixture.kind {
         Kind::File(directory) => {
             let db = rusqlite::Connection::open(directory.path().join("hapax.db"));
             let db = db.expect("a connection");

@@ -141,7 +141,7 @@ async fn a_line_that_is_cut_leaves_no_doubt_but_one() {
 
 /// Proves I-10.
 #[tokio::test]
-async fn each_refusal_has_its_class_and_nobody_gets_anything() {
+async fn each_refusal_has_its_class_and_no_mail_is_delivered() {
     let mut mail = Mail::open();
     let tool = Email::new(settings(mail.smtp())).expect("a tool");
     let refused = async |to: &str, subject: &str| {

@@ -8,7 +8,7 @@ use hapax_items::{Action, Class, Difference, Error, Items, MutationState, Settin
 use hapax_sinks::webhook::Secret;
 use hapax_testkit::Mail;
 use hapax_tools::email::Tls;
-use hapax_tools::{Email, EmailSettings, Http, HttpSettings, Webhook, WebhookSettings};
+use hapax_tools::{Email, EmailSettings, Http, HttpSettings, Webhook, WebhookToolSettings};
 
 use crate::site::Site;
 use crate::stage::compare;
@@ -94,10 +94,10 @@ async fn a_webhook_is_not_sent_again_with_another_payload() {
     let site = Site::start().await;
     site.answers("/events", 204, "");
     let secret = Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("a secret");
-    let settings = WebhookSettings {
+    let settings = WebhookToolSettings {
         name: "hook".into(),
         allow_private: true,
-        ..WebhookSettings::new(site.url("/events"), vec![secret])
+        ..WebhookToolSettings::new(site.url("/events"), vec![secret])
     };
     let tool = Arc::new(Webhook::new(settings).expect("a tool"));
     let changes = [

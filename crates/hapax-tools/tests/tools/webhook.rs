@@ -6,7 +6,7 @@ use hapax::{Finding, Safety, Settling};
 use hapax_items::{Class, Difference, Tool as _};
 use hapax_sinks::webhook::{Secret, verify};
 use hapax_testkit::{Cut, free_port};
-use hapax_tools::{Webhook, WebhookSettings};
+use hapax_tools::{Webhook, WebhookToolSettings};
 
 use crate::site::Site;
 use crate::stage::{call, compare, found, json, mutate, text};
@@ -15,9 +15,9 @@ fn secret() -> Secret {
     Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").expect("a secret")
 }
 
-fn settings(port: u16) -> WebhookSettings {
+fn settings(port: u16) -> WebhookToolSettings {
     let url = format!("http://127.0.0.1:{port}/events");
-    WebhookSettings { allow_private: true, ..WebhookSettings::new(url, vec![secret()]) }
+    WebhookToolSettings { allow_private: true, ..WebhookToolSettings::new(url, vec![secret()]) }
 }
 
 const PAID: &str = r#"{"event": "order.paid", "data": {"n": 1.0, "id": "7"}}"#;
@@ -71,7 +71,7 @@ async fn a_receiver_that_remembers_ids_is_asked_again() {
     assert_eq!(opaque.safety("send"), Safety::Opaque);
     assert!(matches!(opaque.reconcile(&send).await, Finding::CannotTell(_)));
 
-    let honouring = WebhookSettings { honours_id: true, ..settings(site.port) };
+    let honouring = WebhookToolSettings { honours_id: true, ..settings(site.port) };
     let tool = Webhook::new(honouring).expect("a tool");
     assert_eq!(tool.safety("send"), Safety::Reconcilable(Settling::TargetRefusesLate));
     assert!(found(tool.reconcile(&send).await).starts_with(r#"{"id":"msg_"#));
@@ -100,8 +100,8 @@ async fn each_refusal_has_its_class() {
     for arguments in ["{}", r#"{"event": " "}"#, r#"{"event": "e", "date": 1}"#] {
         assert_eq!(tool.plan("send", &json(arguments)).unwrap_err().class, Class::Logic);
     }
-    let public = WebhookSettings { allow_private: false, ..settings(site.port) };
+    let public = WebhookToolSettings { allow_private: false, ..settings(site.port) };
     assert!(Webhook::new(public).is_err(), "a private address");
-    let unsigned = WebhookSettings { secrets: Vec::new(), ..settings(site.port) };
+    let unsigned = WebhookToolSettings { secrets: Vec::new(), ..settings(site.port) };
     assert!(Webhook::new(unsigned).is_err());
 }

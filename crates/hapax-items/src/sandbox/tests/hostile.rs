@@ -332,7 +332,7 @@ fn a_mutation_after_an_item_is_over_is_passed_on_as_outside_of_it() {
 }
 
 #[test]
-fn an_error_that_calls_tools_while_it_is_read_calls_nobody() {
+fn an_error_that_calls_tools_while_it_is_read_calls_none() {
     assert_transcript(
         "const e = new Error('x');
          Object.defineProperty(e, 'message', { get() { kv.set({ n: 1 }); console.log('m'); return 'read'; } });

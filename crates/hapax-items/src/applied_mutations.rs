@@ -17,20 +17,20 @@ use crate::note::MUTATION;
 const PAGE: usize = 256;
 const AHEAD: usize = 4;
 
-/// Mutations that were applied.
+/// Mutations that were applied: those that were read, and the pages that are still to be read.
 #[derive(Default)]
-pub(crate) struct Past {
-    applied: Mutex<HashMap<Key, Applied>>,
+pub(crate) struct AppliedMutations {
+    applied: Mutex<HashMap<Key, AppliedMutation>>,
     unread: tokio::sync::Mutex<Option<mpsc::Receiver<Vec<PartRecord>>>>,
 }
 
-struct Applied {
+struct AppliedMutation {
     /// The record of the request that was applied.
     body: Vec<u8>,
     result: Arc<[u8]>,
 }
 
-impl Past {
+impl AppliedMutations {
     /// The mutations that are parts of this whole.
     pub(crate) fn of(hapax: Hapax, whole: Key) -> Self {
         let (page, unread) = mpsc::channel(AHEAD);
@@ -63,11 +63,11 @@ impl Past {
         for PartRecord { name, effect, part, .. } in page {
             let State::Succeeded(outcome) = &effect.state else { continue };
             let Some(result) = outcome.shared_body() else { continue };
-            applied.insert(name.key, Applied { body: part.body, result });
+            applied.insert(name.key, AppliedMutation { body: part.body, result });
         }
     }
 
-    fn applied(&self) -> MutexGuard<'_, HashMap<Key, Applied>> {
+    fn applied(&self) -> MutexGuard<'_, HashMap<Key, AppliedMutation>> {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,5 @@
-//! A path under a directory, and the handles on its way.
+//! A path under a root directory. Each directory on the way is opened by a handle, without
+//! following links.
 
 use std::fs::File;
 use std::io;
@@ -13,15 +14,15 @@ pub(super) const RESERVED: &str = ".hapax-";
 const LONGEST: usize = 1024;
 const DEEPEST: usize = 32;
 
-/// The path of a file that exists or could exist.
-pub(super) struct FilePlace {
+/// The path of a file that exists or could exist, under a root directory that it cannot leave.
+pub(super) struct RootedPath {
     root: PathBuf,
     path: String,
     folders: Vec<String>,
     name: String,
 }
 
-impl FilePlace {
+impl RootedPath {
     /// A path is names with slashes between; it has only one spelling.
     pub(super) fn parse(root: &Path, path: &str) -> Result<Self, String> {
         let refuse =
@@ -51,7 +52,7 @@ impl FilePlace {
         &self.name
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         &self.path
     }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use hapax::Hapax;
 use hapax::json::Json;
-use hapax_items::{Action, Budget, Class, Error, Items, Settings, Tool, ToolError};
+use hapax_items::{Action, Class, Error, FailureBudget, Items, Settings, Tool, ToolError};
 use hapax_tools::{Database, Kv, Sql};
 
 /// A ledger with `sql` and `kv` in its own database.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) items: Items,
     sql: Arc<dyn Tool>,
     pub(crate) kind: Kind,
@@ -32,7 +32,7 @@ pub(crate) const SETUP: &str = "
     CREATE SCHEMA AUTHORIZATION scripts;
     REVOKE EXECUTE ON FUNCTION set_config FROM PUBLIC;";
 
-impl Place {
+impl Fixture {
     pub(crate) async fn file() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let hapax = Hapax::builder().background(false).open(directory.path().join("hapax.db"));
@@ -63,7 +63,7 @@ impl Place {
 
     fn new(hapax: Hapax, database: Database, sql: Sql, kind: Kind) -> Self {
         let retries = hapax::Backoff { base_ms: 1, cap_ms: 1, attempts: 2 };
-        let budget = Budget { retries, ..Budget::default() };
+        let budget = FailureBudget { retries, ..FailureBudget::default() };
         let tool_timeout = Duration::from_secs(20);
         let settings = Settings { budget, tool_timeout, ..Settings::new("books") };
         let kv = Kv::new("kv", database.clone(), hapax.namespace().clone());
