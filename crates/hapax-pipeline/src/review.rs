@@ -68,9 +68,6 @@ impl ReviewStatus {
     }
 }
 
-/// The most reviews of one operation.
-const MOST: u64 = 1_000;
-
 /// The prefix of a review's label.
 const LABEL: &str = "review: ";
 
@@ -85,14 +82,21 @@ fn key(subject: Key, nth: u64) -> Result<Key, Error> {
 
 /// The number of a subject's newest review, and its status.
 async fn newest(hapax: &Hapax, subject: Key) -> Result<(u64, Option<ReviewStatus>), Error> {
-    let mut newest = (0, None);
-    for nth in 0..MOST {
-        match hapax.effects().show(key(subject, nth)?).await? {
-            Some(effect) => newest = (nth, Some(ReviewStatus::of(&effect.state))),
-            None => break,
+    let show = async |nth| hapax.effects().show(key(subject, nth)?).await.map_err(Error::from);
+    let Some(mut found) = show(0).await? else { return Ok((0, None)) };
+    // Reviews are numbered without gaps.
+    let (mut newest, mut absent) = (0, 1);
+    while let Some(effect) = show(absent).await? {
+        (found, newest, absent) = (effect, absent, absent * 2);
+    }
+    while absent - newest > 1 {
+        let middle = newest + (absent - newest) / 2;
+        match show(middle).await? {
+            Some(effect) => (found, newest) = (effect, middle),
+            None => absent = middle,
         }
     }
-    Ok(newest)
+    Ok((newest, Some(ReviewStatus::of(&found.state))))
 }
 
 /// The status of a subject's newest review, if there is one. A subject is an operation, or

@@ -212,6 +212,14 @@ mod cases {
         assert_eq!(count.get(), 1);
         let reviews = review::list(hapax, true, 10).await.expect("reviews");
         assert!(matches!(decide(&reviews[0], true).await, hapax::Judged::Decided(_)));
+        for n in 0..9 {
+            let opened = review::open(hapax, &about, "asked once more").await.expect("opened");
+            let again = review::open(hapax, &about, "and again").await.expect("opened");
+            assert_eq!(opened, again, "one question, {n}");
+            let reviews = review::list(hapax, true, 10).await.expect("reviews");
+            assert_eq!((reviews.len(), reviews[0].key), (1, opened));
+            assert!(matches!(decide(&reviews[0], true).await, hapax::Judged::Decided(_)));
+        }
 
         let other = Operation { justification: None, ..operation("theirs", 2) };
         assert_eq!(refusal(done(pipeline.operation(other.clone()), &count).await), "care");
@@ -219,7 +227,7 @@ mod cases {
         decide(&open[0], false).await;
         let justified = Operation { justification: Some("a survey".into()), ..other };
         assert_eq!(refusal(done(pipeline.operation(justified), &count).await), "review");
-        assert_eq!(review::list(hapax, false, 10).await.expect("reviews").len(), 4);
+        assert_eq!(review::list(hapax, false, 100).await.expect("reviews").len(), 4 + 9);
     }
 
     /// Proves P-13 and P-16: each refusal of an operation for want of an approval is in the
