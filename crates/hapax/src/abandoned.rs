@@ -15,6 +15,7 @@ use hapax_core::planted::{Bug, planted};
 use hapax_store::outbox::Attachments;
 use hapax_store::{call, command, read};
 use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::engine::Inner;
@@ -27,34 +28,43 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const MOST: usize = 10_000;
 
 #[derive(Default)]
-pub(crate) struct Abandoned {
-    attempts: Mutex<HashMap<(Name, AttemptId), Instant>>,
+pub(crate) struct Abandoned(Mutex<Search>);
+
+#[derive(Default)]
+struct Search {
+    attempts: HashMap<(Name, AttemptId), Instant>,
+    /// The task that searches for all of them. It ends with its runtime, and another one takes over.
+    task: Option<AbortHandle>,
 }
 
 impl Abandoned {
     /// Searches, from now on, for an attempt whose caller gave up.
     pub(crate) fn add(&self, inner: &Arc<Inner>, name: &Name, attempt: AttemptId) {
-        let mut attempts = self.lock();
-        if planted(Bug::OrphanKept) || attempts.len() >= MOST {
+        let mut search = self.lock();
+        if planted(Bug::OrphanKept) || search.attempts.len() >= MOST {
             return;
         }
-        let idle = attempts.is_empty();
-        attempts.insert((name.clone(), attempt), Instant::now());
-        drop(attempts);
-        if let (true, Ok(runtime)) = (idle, Handle::try_current()) {
-            runtime.spawn(search_for_all(Arc::downgrade(inner)));
+        search.attempts.insert((name.clone(), attempt), Instant::now());
+        if let Ok(runtime) = Handle::try_current()
+            && search.task.as_ref().is_none_or(AbortHandle::is_finished)
+        {
+            let task = runtime.spawn(search_for_all(Arc::downgrade(inner)));
+            search.task = Some(task.abort_handle());
         }
     }
 
-    /// The names to search for. Drops those whose time is over.
+    /// The names to search for, without those whose time is over. If there are none, the task ends.
     fn names(&self) -> Vec<Name> {
-        let mut attempts = self.lock();
-        attempts.retain(|_, since| since.elapsed() < LONGEST);
-        attempts.keys().map(|(name, _)| name.clone()).collect()
+        let mut search = self.lock();
+        search.attempts.retain(|_, since| since.elapsed() < LONGEST);
+        if search.attempts.is_empty() {
+            search.task = None;
+        }
+        search.attempts.keys().map(|(name, _)| name.clone()).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(Name, AttemptId), Instant>> {
-        self.attempts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> MutexGuard<'_, Search> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -78,7 +88,7 @@ async fn search_for_all(engine: Weak<Inner>) {
             let Some(effect) = effect else { continue };
             let key = (name.clone(), effect.attempt);
             let State::Running { .. } = effect.state else { continue };
-            if !inner.abandoned.lock().contains_key(&key) {
+            if !inner.abandoned.lock().attempts.contains_key(&key) {
                 continue;
             }
             let report =
@@ -87,7 +97,7 @@ async fn search_for_all(engine: Weak<Inner>) {
             let attachments = Attachments::default();
             let release = command::Settle { name, attempt, fence, report, attachments };
             if call(&*inner.store, release).await.is_ok() {
-                inner.abandoned.lock().remove(&key);
+                inner.abandoned.lock().attempts.remove(&key);
             }
         }
     }

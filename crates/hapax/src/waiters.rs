@@ -9,6 +9,7 @@ use hapax_core::effect::{Effect, State};
 use hapax_core::name::Name;
 use hapax_store::{Store, read};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// The pause between two queries: short at first, longer later.
 const FIRST_TICK: Duration = Duration::from_millis(5);
@@ -22,7 +23,8 @@ struct Waiter {
 #[derive(Default)]
 struct Room {
     waiters: HashMap<Name, Vec<Waiter>>,
-    ticking: bool,
+    /// The task that asks for all of them. It ends with its runtime, and another one takes over.
+    task: Option<AbortHandle>,
 }
 
 pub(crate) struct Waiters {
@@ -39,13 +41,12 @@ impl Waiters {
     /// trace in its row, so the caller claims again in either case.
     pub(crate) async fn moved(self: &Arc<Self>, name: &Name, attempt: AttemptId, most: Duration) {
         let (moved, receiver) = oneshot::channel();
-        let start = {
+        {
             let mut room = self.lock();
             room.waiters.entry(name.clone()).or_default().push(Waiter { attempt, moved });
-            !std::mem::replace(&mut room.ticking, true)
-        };
-        if start {
-            tokio::spawn(self.clone().tick());
+            if room.task.as_ref().is_none_or(AbortHandle::is_finished) {
+                room.task = Some(tokio::spawn(self.clone().tick()).abort_handle());
+            }
         }
         let _ = tokio::time::timeout(most, receiver).await;
     }
@@ -62,7 +63,7 @@ impl Waiters {
                     !waiters.is_empty()
                 });
                 if room.waiters.is_empty() {
-                    room.ticking = false;
+                    room.task = None;
                     return;
                 }
                 room.waiters.keys().cloned().collect()

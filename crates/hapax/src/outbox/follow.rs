@@ -12,6 +12,7 @@ use hapax_core::route::fits;
 use hapax_store::outbox::FollowCursor;
 use hapax_store::read;
 use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::task::AbortHandle;
 
 use super::Outbox;
 use crate::engine::Inner;
@@ -23,8 +24,10 @@ const POLL: Duration = Duration::from_millis(100);
 const BATCH: usize = 1_000;
 const BEHIND: usize = 4_096;
 
-/// The channel to the followers of a process.
-pub(crate) type FollowBus = tokio::sync::Mutex<Option<broadcast::Sender<Arc<Record>>>>;
+/// The channel to the followers of a process, and the task that feeds it. The task ends with its
+/// runtime, and another one takes over.
+pub(crate) type FollowBus =
+    tokio::sync::Mutex<Option<(broadcast::Sender<Arc<Record>>, AbortHandle)>>;
 
 /// Events as any process records them. Made by [`Outbox::follow`].
 pub struct Following {
@@ -88,12 +91,13 @@ impl Outbox<'_> {
     pub async fn follow(self, event: &str, dataset: &str) -> Result<Following, Error> {
         let mut follow_bus = self.hapax.inner.follow_bus.lock().await;
         let records = match &*follow_bus {
-            Some(sender) => sender.subscribe(),
-            None => {
+            Some((sender, task)) if !task.is_finished() => sender.subscribe(),
+            _ => {
                 let cursor = read(&*self.hapax.inner.store, |view| view.follow_cursor()).await?;
                 let (sender, receiver) = broadcast::channel(BEHIND);
-                tokio::spawn(poll(Arc::downgrade(&self.hapax.inner), sender.clone(), cursor));
-                *follow_bus = Some(sender);
+                let inner = Arc::downgrade(&self.hapax.inner);
+                let task = tokio::spawn(poll(inner, sender.clone(), cursor));
+                *follow_bus = Some((sender, task.abort_handle()));
                 receiver
             }
         };

@@ -187,6 +187,22 @@ fn a_dispatcher_that_ended_with_its_runtime_is_replaced() {
     }
 }
 
+/// A new follower gets events, although the task that reads them ended with its runtime.
+#[test]
+fn a_process_follows_again_after_its_runtime_ended() {
+    let hapax = Hapax::builder().in_memory();
+    let follow = async |n| {
+        hapax.outbox().configure(&outbox(&Shelf::default(), Policy::default())).await.expect("set");
+        let mut following = hapax.outbox().follow("*", "*").await.expect("a follower");
+        emit(&hapax, n, &["flow"]).await;
+        let next = tokio::time::timeout(LONG, following.next()).await.expect("it comes");
+        assert_eq!(next.expect("nothing missed").event.payload.as_str(), n.to_string());
+    };
+    for n in 0..2 {
+        tokio::runtime::Runtime::new().expect("a runtime").block_on(follow(n));
+    }
+}
+
 /// Proves O-4, O-6: a failed delivery stops its own ordering key until it is redriven; then all follow.
 #[tokio::test]
 async fn a_poisoned_event_parks_its_own_key() {
