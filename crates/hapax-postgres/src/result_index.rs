@@ -130,7 +130,7 @@ impl PgTxn<'_> {
                  WHERE s.namespace = hit.namespace AND s.key = hit.key
              ), old AS (
                  DELETE FROM hapax.cache_access WHERE id IN
-                     (SELECT id FROM hapax.cache_access WHERE at < $7 - $9 ORDER BY at LIMIT 4096)
+                     (SELECT id FROM hapax.cache_access WHERE $11 AND at < $7 - $9 ORDER BY at LIMIT 4096)
              )
              INSERT INTO hapax.cache_access (namespace, key, kind, times, ontology, about, at)
              SELECT namespace, key, kind, times, ontology, about, $7 FROM access WHERE kind <> $10",
@@ -145,6 +145,7 @@ impl PgTxn<'_> {
                 (&used, Type::BOOL_ARRAY),
                 (&ACCESSES_MS, Type::INT8),
                 (&(AccessKind::Used as i16), Type::INT2),
+                (&now.wall_trusted, Type::BOOL),
             ],
         )?;
         Ok(())

@@ -65,8 +65,9 @@ impl SqliteStore {
             Err(StoreError::AlreadyRecorded(_)) => "ROLLBACK",
             Err(_) => "ROLLBACK TO hapax_settle; RELEASE hapax_settle",
         };
-        tx.execute_batch(end).or_store_error()?;
-        settled
+        // An error that ended the caller's transaction has ended the savepoint, too.
+        let ended = tx.execute_batch(end).or_store_error();
+        settled.and_then(|settled| ended.map(|()| settled))
     }
 }
 
