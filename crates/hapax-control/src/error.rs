@@ -90,6 +90,7 @@ impl From<hapax::Error> for Error {
             hapax::Error::Conflict { recorded, asked } => Self::Conflict { recorded, asked },
             hapax::Error::Epoch(mismatch) => Self::Epoch(mismatch),
             hapax::Error::Store(error) if is_away(&error) => Self::Unavailable(error),
+            hapax::Error::Unrecorded { error, .. } => Self::Unrecorded(error),
             other => Self::Ledger(other),
         }
     }

@@ -296,7 +296,8 @@ impl Worker {
                 self.log.write(&format!("failed {id} {}", error.code()));
                 // The ledger is gone: a caller that retries at once says nothing about earlier
                 // calls.
-                if let Error::Store(StoreError::Stopped(_) | StoreError::Corrupt(_)) = error {
+                let (Error::Store(error) | Error::Unrecorded { error, .. }) = error else { return };
+                if let StoreError::Stopped(_) | StoreError::Corrupt(_) = error {
                     tokio::time::sleep(GONE).await;
                 }
             }

@@ -383,12 +383,21 @@ impl Problem {
             Error::Store(StoreError::Invalid(_)) => error.to_string(),
             Error::Store(error) if status.is_server_error() => {
                 tracing::warn!(name: "request_not_served", code = error.code(), %error, "serving a request failed");
-                "the ledger cannot record it, so nothing was done".to_owned()
+                match error {
+                    StoreError::CommitUnknown(_) => "whether it was recorded is not known",
+                    _ => "the ledger did not record it",
+                }
+                .to_owned()
+            }
+            Error::Unrecorded { result, attempt, kept, error } => {
+                let kept_in = kept.as_deref().map(std::path::Path::display);
+                tracing::error!(name: "outcome_not_recorded", code = "HX0213", %attempt, %result, %error, kept = kept_in.map(tracing::field::display), "work was done, and its outcome could not be recorded");
+                format!("the work ran ({result}), and its outcome could not be recorded yet")
             }
             other => other.to_string(),
         };
         let attempt = match error {
-            Error::InFlight { attempt } => Some(*attempt),
+            Error::InFlight { attempt } | Error::Unrecorded { attempt, .. } => Some(*attempt),
             Error::Blocked(blocked) => Some(blocked.attempt),
             Error::Fenced(fenced) => fenced.attempt,
             _ => None,
@@ -479,6 +488,36 @@ fn explained(error: &Error) -> (StatusCode, &'static str, bool, &'static str) {
             "This ledger cannot do that",
             false,
             "Use another ledger, or another way.",
+        ),
+        Error::Unrecorded { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "It ran, and the ledger could not record its outcome",
+            true,
+            "Ask again later with the same key: it is not performed twice. Do not use another key.",
+        ),
+        Error::Store(StoreError::CommitUnknown(_)) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "Whether the ledger recorded it is not known",
+            true,
+            "Send it again, with the same attempt if it names one: it is not performed twice.",
+        ),
+        Error::Store(StoreError::Full(_)) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The ledger has no room",
+            true,
+            "Nothing was recorded. Send it again when there is room.",
+        ),
+        Error::Store(StoreError::Stopped(_)) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The ledger has stopped",
+            true,
+            "Nothing was recorded. Send it again when the server was started anew.",
+        ),
+        Error::Store(StoreError::Corrupt(_)) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The ledger is damaged",
+            false,
+            "An operator has to look: see the server's log.",
         ),
         _ => (
             StatusCode::SERVICE_UNAVAILABLE,

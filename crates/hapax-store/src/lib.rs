@@ -35,6 +35,7 @@ pub mod outbox;
 pub mod part;
 pub mod result_index;
 pub mod route;
+pub mod spool;
 
 pub use clock::{Clock, ManualClock};
 pub use command::{LeaseAnswer, ShareAnswer};

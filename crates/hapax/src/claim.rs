@@ -1,5 +1,6 @@
 //! Permission to perform an effect, as the handler sees it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,8 +13,9 @@ use hapax_core::name::Name;
 use hapax_core::outcome::Outcome;
 use hapax_core::planted::{Bug, planted};
 use hapax_core::retry::Backoff;
+use hapax_store::command::{self, Settle};
 use hapax_store::outbox::Attachments;
-use hapax_store::{Step, StoreError, call, command, read};
+use hapax_store::{Step, StoreError, call, read};
 use rusqlite::Transaction;
 use tokio::runtime::Handle;
 
@@ -22,6 +24,7 @@ use crate::engine::{Hapax, Inner, random};
 use crate::error::Error;
 use crate::redactor::Redactor;
 use crate::settle::CollectedAttachments;
+use crate::spool;
 
 /// Permission to perform one effect, once. Cheap to clone.
 ///
@@ -280,8 +283,9 @@ impl Claim {
 
     /// Journals a stale success in the engine's own transaction: nothing of it may stay in the caller's.
     pub(crate) fn contradict(&self, report: Report) {
-        let by = (self.grant.attempt, Some(self.grant.fence));
-        report_later(&self.inner, &self.name, by, report, Attachments::default());
+        let (attempt, fence) = (self.grant.attempt, Some(self.grant.fence));
+        let (name, attachments) = (self.name.clone(), Attachments::default());
+        report_later(&self.inner, Settle { name, attempt, fence, report, attachments }, None);
     }
 
     /// Notes that a caller's transaction settled the effect.
@@ -334,13 +338,9 @@ impl Drop for Held {
             Stage::Asked => Report::Released("the grant was not delivered".into()),
             Stage::Running => Report::Ambiguous("the work was dropped before it ended".into()),
         };
-        report_later(
-            &self.inner,
-            &self.name,
-            (self.attempt, self.fence),
-            report,
-            Attachments::default(),
-        );
+        let (name, attachments) = (self.name.clone(), Attachments::default());
+        let (attempt, fence) = (self.attempt, self.fence);
+        report_later(&self.inner, Settle { name, attempt, fence, report, attachments }, None);
     }
 }
 
@@ -348,19 +348,13 @@ impl Drop for Held {
 const AGAIN: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: u32::MAX };
 
 /// Sends a report in the background: at once, and again until the store answers. Without it, other
-/// callers would wait for this attempt for as long as the engine renews its lease.
-pub(crate) fn report_later(
-    inner: &Arc<Inner>,
-    name: &Name,
-    (attempt, fence): (AttemptId, Option<Fence>),
-    report: Report,
-    attachments: Attachments,
-) {
-    let undelivered = fence.is_none();
-    let command = command::Settle { name: name.clone(), attempt, fence, report, attachments };
+/// callers would wait for this attempt for as long as the engine renews its lease. Once it is recorded, the
+/// file that keeps it is removed.
+pub(crate) fn report_later(inner: &Arc<Inner>, command: Settle, kept: Option<PathBuf>) {
+    let (undelivered, attempt, name) =
+        (command.fence.is_none(), command.attempt, command.name.clone());
     let mut answer = Box::pin(call(&*inner.store, command.clone()));
     let (engine, Ok(runtime)) = (Arc::downgrade(inner), Handle::try_current()) else { return };
-    let name = name.clone();
     runtime.spawn(async move {
         for nth in 1.. {
             match answer.await {
@@ -372,7 +366,8 @@ pub(crate) fn report_later(
                     }
                     return;
                 }
-                _ => return,
+                Ok(_) => return spool::remove(kept.as_deref()),
+                Err(_) => return,
             }
             let dice = random().map_or(u64::MAX, u64::from_be_bytes);
             let pause = AGAIN.delay_ms(nth, dice).unwrap_or(AGAIN.cap_ms);

@@ -27,6 +27,7 @@ use crate::outbox::follow::FollowBus;
 use crate::passes::{self, Pass};
 use crate::rollback::Rollbacks;
 use crate::seal;
+use crate::spool::{self, Spool};
 use crate::waiters::Waiters;
 
 /// A ledger of effects, open in this process. Cheap to clone.
@@ -74,6 +75,10 @@ pub(crate) struct Inner {
     pub(crate) counters: Counters,
     /// Claims whose caller has given up and that may still be granted.
     pub(crate) abandoned: Abandoned,
+    /// Keeps the reports that could not be recorded. `None` for a ledger that is not kept on disk.
+    pub(crate) spool: Option<Spool>,
+    /// How long a caller waits for its outcome to be recorded.
+    pub(crate) record_within: Duration,
     /// The leases that grants without a lease of their own depend on, as far as this process knows them.
     pub(crate) anchors: Mutex<crate::remote::Anchors>,
     /// Notified when this process emits an event.
@@ -165,6 +170,7 @@ pub struct Builder {
     remember: u64,
     holder: String,
     signing_key: Option<PathBuf>,
+    record_within: Duration,
 }
 
 /// The parts of an open ledger.
@@ -175,6 +181,7 @@ struct Parts {
     postgres: Option<Arc<PgStore>>,
     signer: Option<Arc<Signer>>,
     verifier: Option<Verifier>,
+    spool: Option<Spool>,
     /// The clock that leases are judged by, where it is not the machine's.
     clock: Option<Arc<dyn Clock>>,
 }
@@ -211,6 +218,14 @@ impl Builder {
         self
     }
 
+    /// How long a caller waits for its outcome to be recorded while the store cannot be reached. Then
+    /// it gets [`Error::Unrecorded`], and the outcome is kept in a file until it can be recorded.
+    /// Default 15 s.
+    pub fn record_within(mut self, longest: Duration) -> Self {
+        self.record_within = longest;
+        self
+    }
+
     /// The file of the key that signs the journal's heads; made if it does not exist. Default:
     /// beside the ledger's file, or for a database in the user's data directory.
     pub fn signing_key(mut self, path: impl Into<PathBuf>) -> Self {
@@ -240,12 +255,13 @@ impl Builder {
                 sqlite: Some(store.clone()),
                 signer: Some(signer),
                 verifier,
+                spool: Some(Spool::of_file(store.path())),
                 ..Parts::default()
             };
             Ok((store, parts))
         })
         .await?;
-        Ok(self.build(store, parts))
+        Ok(self.build(store, parts).recording_kept().await)
     }
 
     #[cfg(not(feature = "postgres"))]
@@ -259,12 +275,17 @@ impl Builder {
         let (store, parts) = blocking(move || {
             let store = Arc::new(PgStore::open(&url, hapax_postgres::Options::default())?);
             let (signer, verifier) = shared_signer(&store, key)?;
-            let parts =
-                Parts { postgres: Some(store.clone()), signer, verifier, ..Parts::default() };
+            let parts = Parts {
+                postgres: Some(store.clone()),
+                signer,
+                verifier,
+                spool: Some(Spool::of_database(store.ledger())),
+                ..Parts::default()
+            };
             Ok((store, parts))
         })
         .await?;
-        Ok(self.build(store, parts))
+        Ok(self.build(store, parts).recording_kept().await)
     }
 
     /// A ledger that forgets everything when it is dropped, for your own tests.
@@ -304,6 +325,8 @@ impl Builder {
             callers: AtomicUsize::new(0),
             counters: Counters::default(),
             abandoned: Abandoned::default(),
+            spool: parts.spool,
+            record_within: self.record_within,
             anchors: Mutex::default(),
             emitted: Notify::new(),
             follow_bus: FollowBus::default(),
@@ -313,6 +336,14 @@ impl Builder {
             closed: AtomicBool::new(false),
         };
         Hapax { inner: Arc::new(inner), namespace: Namespace::default() }
+    }
+}
+
+impl Hapax {
+    /// Records the outcomes that earlier processes could not record.
+    async fn recording_kept(self) -> Self {
+        spool::record_kept(&self.inner).await;
+        self
     }
 }
 
@@ -368,6 +399,7 @@ impl Hapax {
             remember: cache::BYTES,
             holder: format!("process {}", std::process::id()),
             signing_key: None,
+            record_within: Duration::from_secs(15),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The errors that a caller gets in place of an outcome, sorted by what the caller does next.
 
+use std::path::PathBuf;
+
 use hapax_core::attempt::AttemptId;
-use hapax_core::effect::{Blocked, Fenced};
+use hapax_core::effect::{Blocked, Fenced, Report};
 use hapax_core::epoch::Mismatch;
 use hapax_core::fingerprint::Fingerprint;
 use hapax_core::key::Key;
@@ -90,7 +92,20 @@ pub enum Error {
     /// This ledger cannot do that.
     #[error("not supported here: {0}")]
     Unsupported(&'static str),
-    /// The store's own error. Nothing was run, or the result could not be recorded.
+    /// The work ran, and its outcome could not be recorded. Do not do it again under another key.
+    #[error("the work ran ({result}), and its outcome could not be recorded: {error}")]
+    Unrecorded {
+        /// How the work ended.
+        result: WorkResult,
+        /// The attempt that did it.
+        attempt: AttemptId,
+        /// The file that keeps the outcome until a process can record it. `None` if it could not be kept: then
+        /// an operator has to decide.
+        kept: Option<PathBuf>,
+        /// Why it could not be recorded.
+        error: StoreError,
+    },
+    /// The store's own error. Nothing was run.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -111,8 +126,44 @@ impl Error {
             Self::NotCommitted => "HX0209",
             Self::Unsupported(_) => "HX0210",
             Self::Epoch(_) => "HX0211",
+            Self::Unrecorded { .. } => "HX0213",
             Self::Store(error) => error.code(),
         }
+    }
+}
+
+/// How work ended whose outcome could not be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WorkResult {
+    /// It happened.
+    Succeeded,
+    /// It did not happen.
+    Failed,
+    /// Some of it happened.
+    Partial,
+    /// The work cannot tell.
+    Ambiguous,
+}
+
+impl WorkResult {
+    pub(crate) fn of(report: &Report) -> Self {
+        match report {
+            Report::Succeeded(_) => Self::Succeeded,
+            Report::Failed(_) | Report::Released(_) => Self::Failed,
+            Report::Partial(_) => Self::Partial,
+            Report::Ambiguous(_) => Self::Ambiguous,
+        }
+    }
+}
+
+impl std::fmt::Display for WorkResult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Succeeded => "it succeeded",
+            Self::Failed => "it failed: nothing happened",
+            Self::Partial => "only some of it happened",
+            Self::Ambiguous => "whether it happened is not known",
+        })
     }
 }
 

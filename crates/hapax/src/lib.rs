@@ -100,6 +100,7 @@ pub mod result_index;
 mod rollback;
 mod seal;
 mod settle;
+mod spool;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 mod token;
@@ -114,7 +115,7 @@ pub use effect::{Done, EffectBuilder, How, LookupRequest, OnLock};
 pub use effects::Effects;
 pub use engine::{Builder, Hapax};
 pub use epoch::Epochs;
-pub use error::{Error, Failure};
+pub use error::{Error, Failure, WorkResult};
 pub use journal::{Journal, Sealed};
 pub use maintenance::Maintenance;
 pub use passes::Pass;

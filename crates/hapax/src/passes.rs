@@ -11,6 +11,7 @@ use hapax_store::journal::plan_seal;
 use hapax_store::{Store, StoreError, call, command, read};
 
 use crate::engine::Inner;
+use crate::spool;
 
 /// The result of one round of background work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +75,7 @@ pub(crate) async fn forever(inner: Weak<Inner>) {
         if inner.is_closed() {
             return;
         }
+        spool::record_kept(&inner).await;
         match on_duty(&inner).await {
             Ok(Some(next)) => pause = next,
             Ok(None) => {

@@ -194,8 +194,8 @@ impl Remote<'_> {
             (0..).zip(events).map(|(ordinal, event)| Emission { ordinal, event }).collect();
         let attachments = Attachments { events, note, ..Attachments::default() };
         let inner = &self.hapax.inner;
-        let settled =
-            crate::settle::settle(inner, &self.name(key), by, report, attachments).await?;
+        let settled = crate::settle::settle(inner, &self.name(key), by, report, attachments).await;
+        let settled = settled.map_err(|not| not.error)?;
         if emits {
             inner.emitted.notify_one();
         }

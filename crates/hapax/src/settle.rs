@@ -1,6 +1,7 @@
 //! The report of an attempt: what it carries (events, a note, other data), and how it is sent until the
 //! ledger has answered.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -16,15 +17,27 @@ use hapax_core::retry::Backoff;
 use hapax_store::failpoint::{Point, pass};
 use hapax_store::outbox::{Attachments, Emission};
 use hapax_store::{StoreError, command, read};
+use tokio::time::Instant;
 
 use crate::cache::AskedAt;
 use crate::claim::{Claim, report_later};
 use crate::effect::{Done, EffectBuilder, How};
 use crate::engine::{Inner, random};
-use crate::error::{Error, Failure, FailureKind};
+use crate::error::{Error, Failure, FailureKind, WorkResult};
+use crate::spool;
 
-/// How often a settle is retried before its caller gets the error.
-const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: 20 };
+/// The pauses between two tries to record a report.
+const SETTLE_RETRIES: Backoff = Backoff { base_ms: 20, cap_ms: 2_000, attempts: u32::MAX };
+
+/// How long a report waits for its answer before it is kept in a file.
+const SOON: Duration = Duration::from_secs(2);
+
+/// A report that the ledger did not record.
+pub(crate) struct NotRecorded {
+    pub(crate) error: StoreError,
+    /// The file that keeps it.
+    kept: Option<PathBuf>,
+}
 
 /// The emissions of an attempt so far.
 #[derive(Default)]
@@ -81,43 +94,86 @@ impl Claim {
 }
 
 /// Reports a result, and retries while the store cannot be reached: the same attempt may report
-/// twice without harm. When that takes too long, the caller gets the error and the report goes on
-/// in the background.
+/// twice without harm. After the first failure the report is kept in a file. When it takes too long, the
+/// caller gets the error and the report goes on in the background.
 pub(crate) async fn settle(
     inner: &Arc<Inner>,
     name: &Name,
     (attempt, fence): (AttemptId, Fence),
     report: Report,
     attachments: Attachments,
-) -> Result<Settled, StoreError> {
+) -> Result<Settled, NotRecorded> {
+    let fence = Some(fence);
+    let command = command::Settle { name: name.clone(), attempt, fence, report, attachments };
+    let deadline = Instant::now() + inner.record_within;
+    let mut kept = None;
     for nth in 1.. {
-        let (name_again, report_again) = (name.clone(), report.clone());
-        let command = command::Settle {
-            name: name_again,
-            attempt,
-            fence: Some(fence),
-            report: report_again,
-            attachments: attachments.clone(),
-        };
         let asked = match pass(Point::SettleAsk) {
-            Ok(()) => inner.ask(command).await,
+            Ok(()) => ask(inner, &command, deadline, &mut kept).await,
             Err(error) => Err(error),
         };
         match asked.and_then(|answer| pass(Point::SettleAnswered).map(|()| answer)) {
-            Ok(settled) => return Ok(settled),
-            Err(error) if error.is_transient() => {
-                let dice = random().map_or(u64::MAX, u64::from_be_bytes);
-                let Some(pause) = SETTLE_RETRIES.delay_ms(nth, dice) else {
-                    report_later(inner, name, (attempt, Some(fence)), report, attachments);
-                    return Err(error);
-                };
-                tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "recording the outcome failed; retrying");
-                tokio::time::sleep(Duration::from_millis(pause)).await;
+            Ok(settled) => {
+                spool::remove(kept.as_deref());
+                return Ok(settled);
             }
-            Err(error) => return Err(error),
+            Err(error) if spool::is_of_the_store(&error) => {
+                if kept.is_none() {
+                    kept = spool::keep(inner, &command).await;
+                }
+                if !error.is_transient() {
+                    return Err(NotRecorded { error, kept });
+                }
+                let dice = random().map_or(u64::MAX, u64::from_be_bytes);
+                let pause = SETTLE_RETRIES.delay_ms(nth, dice).unwrap_or(SETTLE_RETRIES.cap_ms);
+                let next = Instant::now() + Duration::from_millis(pause);
+                if next >= deadline {
+                    report_later(inner, command, kept.clone());
+                    return Err(NotRecorded { error, kept });
+                }
+                tracing::warn!(name: "outcome_not_recorded_yet", %error, key = %name.key, "recording the outcome failed; retrying");
+                tokio::time::sleep_until(next).await;
+            }
+            Err(error) => return Err(NotRecorded { error, kept }),
         }
     }
-    Err(StoreError::Unavailable("gave up settling".into()))
+    let error = StoreError::Unavailable("gave up settling".into());
+    Err(NotRecorded { error, kept })
+}
+
+/// Sends a report once, and waits for the answer until the deadline. What was sent may still be carried out.
+/// A report that is not answered soon is kept in a file.
+async fn ask(
+    inner: &Inner,
+    command: &command::Settle,
+    deadline: Instant,
+    kept: &mut Option<PathBuf>,
+) -> Result<Settled, StoreError> {
+    let mut answer = std::pin::pin!(inner.ask(command.clone()));
+    loop {
+        let soon = (Instant::now() + SOON).min(deadline);
+        match tokio::time::timeout_at(soon, &mut answer).await {
+            Ok(answer) => return answer,
+            Err(_) if soon == deadline => {
+                return Err(StoreError::CommitUnknown("the store has not answered".into()));
+            }
+            Err(_) => {
+                if kept.is_none() {
+                    *kept = spool::keep(inner, command).await;
+                }
+                tracing::warn!(name: "outcome_not_recorded_yet", key = %command.name.key, "the store does not answer; waiting until the outcome is recorded");
+            }
+        }
+    }
+}
+
+/// The error of an attempt whose work ended like this, and could not be reported.
+fn unrecorded(claim: &Claim, result: WorkResult, not: NotRecorded) -> Error {
+    let NotRecorded { error, kept } = not;
+    match spool::is_of_the_store(&error) {
+        true => Error::Unrecorded { result, attempt: claim.attempt(), kept, error },
+        false => error.into(),
+    }
 }
 
 /// # How it went
@@ -129,8 +185,9 @@ impl EffectBuilder {
                 Some(done) => Ok(done),
                 None => {
                     let reason = "settled in a transaction that was rolled back".into();
-                    let report = Report::Failed(reason);
-                    settle(inner, &self.name, claim.by(), report, Attachments::default()).await?;
+                    let (report, none) = (Report::Failed(reason), Attachments::default());
+                    let settled = settle(inner, &self.name, claim.by(), report, none).await;
+                    settled.map_err(|not| unrecorded(claim, WorkResult::Failed, not))?;
                     Err(Error::NotCommitted)
                 }
             };
@@ -153,30 +210,35 @@ impl EffectBuilder {
                 Ok(self.remember(asked, outcome))
             }
             // The result is of no use any more, and another caller may make a new one at once.
-            Err(error @ StoreError::Superseded(_)) => {
+            Err(NotRecorded { error: error @ StoreError::Superseded(_), .. }) => {
                 let _ = self.fail(claim, Failure::not_done(error.to_string())).await;
                 Err(error.into())
             }
             // The effect happened, and cannot be recorded with its events.
-            Err(
-                error @ (StoreError::Unrouted { .. }
-                | StoreError::Differs(_)
-                | StoreError::Republished { .. }
-                | StoreError::Guarded { .. }
-                | StoreError::Invalid(_)),
-            ) => {
+            Err(NotRecorded {
+                error:
+                    error @ (StoreError::Unrouted { .. }
+                    | StoreError::Differs(_)
+                    | StoreError::Republished { .. }
+                    | StoreError::Guarded { .. }
+                    | StoreError::Invalid(_)),
+                ..
+            }) => {
                 let failure = Failure::ambiguous(format!("its events were refused: {error}"));
                 let _ = self.fail(claim, failure).await;
                 Err(error.into())
             }
-            Err(error) => Err(error.into()),
+            Err(not) => Err(unrecorded(claim, WorkResult::Succeeded, not)),
         }
     }
 
     /// The outcome that a caller's transaction has committed, if it has.
     async fn committed(&self, claim: &Claim) -> Result<Option<Done>, Error> {
         let asked = self.hapax.inner.cache.asked();
-        let effect = self.load().await?.filter(|effect| effect.attempt == claim.attempt());
+        let effect = self
+            .load_after(claim, WorkResult::Ambiguous)
+            .await?
+            .filter(|effect| effect.attempt == claim.attempt());
         Ok(effect.and_then(|effect| match effect.state {
             State::Succeeded(outcome) => {
                 self.hapax.inner.emitted.notify_one();
@@ -215,13 +277,14 @@ impl EffectBuilder {
             }
             FailureKind::Ambiguous => Report::Ambiguous(reason.clone()),
         };
-        let inner = &self.hapax.inner;
-        match settle(inner, &self.name, claim.by(), report, claim.attachments.in_any_case()).await?
-        {
+        let (inner, result) = (&self.hapax.inner, WorkResult::of(&report));
+        let attachments = claim.attachments.in_any_case();
+        let settled = settle(inner, &self.name, claim.by(), report, attachments).await;
+        match settled.map_err(|not| unrecorded(claim, result, not))? {
             Settled::Fenced(fenced) => Err(Error::Fenced(fenced)),
             Settled::Outdated(mismatch) => Err(Error::Epoch(mismatch)),
             Settled::Recorded | Settled::Repeated => {
-                self.after_failure(claim, reason, did_not_happen).await
+                self.after_failure(claim, reason, (result, did_not_happen)).await
             }
         }
     }
@@ -232,10 +295,10 @@ impl EffectBuilder {
         &self,
         claim: &Claim,
         reason: String,
-        did_not_happen: bool,
+        (result, did_not_happen): (WorkResult, bool),
     ) -> Result<Done, Error> {
         let reset = |effect: &Effect| matches!(&effect.state, State::Failed(failure) if failure.cause == Cause::Reset);
-        let effect = match self.load().await? {
+        let effect = match self.load_after(claim, result).await? {
             Some(effect) if effect.attempt == claim.attempt() && !reset(&effect) => effect,
             _ if did_not_happen => return Err(Error::Failed { reason }),
             other => return Err(Error::Fenced(Fenced::by(other.as_ref()))),
@@ -247,6 +310,14 @@ impl EffectBuilder {
                 Error::Refused { reason: format!("an operator skipped it: {reason}") }
             }
             _ => Error::Blocked(Blocked::by(&effect)),
+        })
+    }
+
+    /// The record, after work that ended like this.
+    async fn load_after(&self, claim: &Claim, result: WorkResult) -> Result<Option<Effect>, Error> {
+        self.load().await.map_err(|error| match error {
+            Error::Store(error) => unrecorded(claim, result, NotRecorded { error, kept: None }),
+            other => other,
         })
     }
 

@@ -380,6 +380,24 @@ fn problem(error: &Error, settings: &Settings) -> Problem {
             kind("It did not happen", true, "Send it again with the same key."),
             "the request that this one waited for did not happen",
         ),
+        Error::Unrecorded { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            kind(
+                "It was passed on, and the ledger could not record its answer",
+                true,
+                "Send it again later with the same key; it is not sent twice. Do not use another key.",
+            ),
+            "the request was passed on, and its answer could not be recorded yet",
+        ),
+        Error::Undecided { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            kind(
+                "Whether it may be passed on is not known yet",
+                true,
+                "Send it again later with the same key; it is not sent twice.",
+            ),
+            "another transaction has its record and has not ended",
+        ),
         Error::Store(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             kind(

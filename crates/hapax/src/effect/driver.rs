@@ -242,7 +242,8 @@ impl EffectBuilder {
         pass(Point::RunBegin)?;
         if planted(Bug::SettleBeforeRun) {
             let report = Report::Succeeded(Outcome::from("too early"));
-            settle(inner, &self.name, claim.by(), report, Attachments::default()).await?;
+            let settled = settle(inner, &self.name, claim.by(), report, Attachments::default());
+            settled.await.map_err(|not| not.error)?;
         }
         let work = caught(handler, claim.clone());
         let worked = match self.safety {
