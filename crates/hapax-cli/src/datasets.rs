@@ -8,6 +8,7 @@ use crate::args::Global;
 use crate::args::pipeline::Datasets;
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output;
 
 pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Failed> {
@@ -49,8 +50,9 @@ pub(crate) async fn main(global: &Global, datasets: Datasets) -> Result<Exit, Fa
                 output::json(&shown(&dataset, declared));
                 Ok(Exit::Done)
             }
-            None => Err(Failed::usage(format!("the dataset {dataset:?} is not declared"))
-                .next("Declare it in hapax.toml, then: hapax datasets declare")),
+            None => Err(Failed::usage(format!("the dataset {dataset:?} is not declared")).next(
+                format!("Declare it in hapax.toml, then: {}", command(["datasets", "declare"])),
+            )),
         },
         Datasets::Declare { config } => {
             let declared = Config::read(&config)?.datasets()?;

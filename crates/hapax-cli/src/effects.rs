@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::args::{By, Decision, Effects, Global};
 use crate::exit::{Exit, Failed};
+use crate::hint::{self, command};
 use crate::output::{self, ago};
 use crate::recording::pieces;
 
@@ -131,12 +132,8 @@ async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed
     let rows: Vec<_> = history.iter().map(history_row).collect();
     output::table(&["ENTRY", "TIME", "EVENT", "STATE", "ATTEMPT", "BY", "NOTE"], &rows);
     if effect.state.name().needs_attention() {
-        output::print(&format!(
-            "\nFind out whether it happened, then say so:\n  hapax effects resolve {text:?} --attempt {} \
-             --saw {} --note WHY --happened (or --did-not-happen, --skip)",
-            effect.attempt,
-            effect.state.name()
-        ));
+        let resolve = hint::resolve(text, effect.attempt, effect.state.name());
+        output::print(&format!("\n{resolve}"));
     }
     Ok(Exit::Done)
 }
@@ -165,8 +162,9 @@ fn history_row(entry: &Entry) -> Vec<String> {
 }
 
 fn unknown(hapax: &Hapax, text: &str, key: Key) -> Failed {
-    Failed::usage(format!("no effect {text:?} in namespace {}", hapax.namespace()))
-        .next(format!("Looked for {key}. List what there is: hapax effects list"))
+    let shown = output::plain(Some(text));
+    Failed::usage(format!("no effect {shown} in namespace {}", hapax.namespace()))
+        .next(format!("Looked for {key}. List what there is: {}", command(["effects", "list"])))
 }
 
 async fn resolve(
@@ -239,7 +237,7 @@ async fn conclude(
             Exit::Conflict,
             format!("nothing was changed; the record is: {fenced}"),
         )
-        .next(format!("Look again, it may have moved on: hapax effects show {text:?}"))),
+        .next(format!("Look again, it may have moved on: {}", hint::show(text)))),
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::args::{Epoch, Global};
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output;
 
 pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> {
@@ -41,8 +42,9 @@ pub(crate) async fn main(global: &Global, epoch: Epoch) -> Result<Exit, Failed> 
                 if moved.voided > 0 {
                     let attempts = if moved.voided == 1 { "attempt was" } else { "attempts were" };
                     eprintln!(
-                        "hapax: {} {attempts} under way and void; see: hapax effects list --stuck",
-                        moved.voided
+                        "hapax: {} {attempts} under way and void: {}",
+                        moved.voided,
+                        command(["effects", "list", "--stuck"])
                     );
                 }
             } else {
@@ -62,7 +64,7 @@ pub(crate) fn bound(text: &str) -> Result<Bound, Failed> {
         Failed::usage(format!(
             "invalid epoch {text:?}: {flaw}; write DOMAIN:N, such as connector:7"
         ))
-        .next("See which epoch it is: hapax epoch show")
+        .next(format!("See which epoch it is: {}", command(["epoch", "show"])))
     };
     let parts = text.split_once(':');
     let (domain, epoch) = parts.ok_or_else(|| refuse("it has no colon".into()))?;

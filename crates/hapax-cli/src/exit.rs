@@ -1,9 +1,12 @@
 //! Exit codes that scripts can rely on, and the errors that lead to them.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use hapax::{Error, StoreError};
 use hapax_server::telemetry::TelemetryError;
+
+use crate::hint::command;
 
 /// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,77 +82,129 @@ impl Failed {
     pub(crate) fn print(&self) {
         let code = self.code.map(|code| format!(" [{code}]")).unwrap_or_default();
         eprintln!("{} {}{code}", console::style("hapax:").for_stderr().red().bold(), self.message);
-        if let Some(next) = &self.next {
-            eprintln!("       {next}");
+        for line in self.next.iter().flat_map(|next| next.lines()) {
+            eprintln!("       {line}");
         }
     }
 }
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
+        let stuck = || command(["effects", "list", "--stuck"]);
         let (exit, next) = match &error {
             Error::Undecided { .. } => (
                 Exit::Later,
-                "Another transaction has its row and has not ended. Nothing was run. Try again later.",
+                "Another transaction has its row and has not ended. Nothing was run. Try again later."
+                    .into(),
             ),
-            Error::InFlight { .. } => (Exit::Later, "Try again later, or wait for it with --wait."),
+            Error::InFlight { .. } => {
+                (Exit::Later, "Try again later, or wait for it with --wait.".into())
+            }
             Error::Locked { .. } => {
-                (Exit::Later, "Try again later, or wait with --on-lock backoff --wait.")
+                (Exit::Later, "Try again later, or wait with --on-lock backoff --wait.".into())
             }
             Error::Conflict { .. } => {
-                (Exit::Conflict, "Use another key, or run the recorded command exactly.")
+                (Exit::Conflict, "Use another key, or run the recorded command exactly.".into())
             }
             Error::Blocked(_) => {
-                (Exit::Look, "Find out whether it happened; see: hapax effects list --stuck")
+                (Exit::Look, format!("Find out whether it happened: {}", stuck()))
             }
             Error::Refused { .. } => {
-                (Exit::Refused, "See the record and its history: hapax effects show KEY")
+                (Exit::Refused, format!("Find its record: {}", command(["effects", "list"])))
             }
-            Error::Failed { .. } => (Exit::Program(1), "It did not happen and may be tried again."),
+            Error::Failed { .. } => {
+                (Exit::Program(1), "It did not happen and may be tried again.".into())
+            }
             Error::Epoch(_) => (
                 Exit::Refused,
-                "A key counts in one epoch; use another in this one. See: hapax epoch show",
+                format!(
+                    "A key counts in one epoch; use another in this one: {}",
+                    command(["epoch", "show"])
+                ),
             ),
             Error::Fenced(_) => (
                 Exit::Look,
-                "This attempt may have happened. Compare it with the record: hapax effects show KEY",
+                format!(
+                    "This attempt may have happened. Compare it with the record: {}",
+                    command(["effects", "list"])
+                ),
             ),
+            Error::Unrecorded { attempt, kept, .. } => {
+                (Exit::Look, unrecorded(&attempt.to_string(), kept.as_deref()))
+            }
             Error::LeaseLost => (
                 Exit::Look,
-                "The work was stopped before another attempt could be granted. Run it again to find out how it stands.",
+                "The work was stopped before another attempt could be granted. Run it again to find out how it stands."
+                    .into(),
             ),
-            Error::NotCommitted => (Exit::Program(1), "It did not happen and may be tried again."),
-            Error::Unsupported(_) => (Exit::Usage, "Use a ledger in a file."),
+            Error::NotCommitted => {
+                (Exit::Program(1), "It did not happen and may be tried again.".into())
+            }
+            Error::Unsupported(_) => (Exit::Usage, "Use a ledger in a file.".into()),
             Error::Store(StoreError::Unrouted { .. }) => (
                 Exit::Refused,
-                "Declare a route for it: hapax outbox configure. If a program ran, say what came of \
-                     it: hapax effects list --stuck",
+                format!(
+                    "Declare a route for it: {}. If a program ran, say what came of it: {}",
+                    command(["outbox", "configure"]),
+                    stuck()
+                ),
             ),
             Error::Store(StoreError::Guarded { .. }) => (
                 Exit::Refused,
-                "Change the event or the configuration. If a program ran, say what came of it: \
-                     hapax effects list --stuck",
+                format!(
+                    "Change the event or the configuration. If a program ran, say what came of it: {}",
+                    stuck()
+                ),
             ),
             Error::Store(StoreError::Differs(_)) => {
-                (Exit::Conflict, "Derive each event from the effect's input alone.")
+                (Exit::Conflict, "Derive each event from the effect's input alone.".into())
             }
             Error::Store(StoreError::Republished { .. }) => {
-                (Exit::Conflict, "Publish it as a new version.")
+                (Exit::Conflict, "Publish it as a new version.".into())
             }
-            Error::Store(StoreError::Invalid(_)) => (Exit::Usage, "Correct it, and try again."),
+            Error::Store(StoreError::Invalid(_)) => {
+                (Exit::Usage, "Correct it, and try again.".into())
+            }
             Error::Store(StoreError::Incompatible(_)) => {
-                (Exit::Unreachable, "Check --db, or use the version that made the file.")
+                (Exit::Unreachable, "Check --db, or use the version that made the file.".into())
             }
             Error::Store(StoreError::Full(_)) => {
-                (Exit::Unreachable, "Make room; nothing was lost.")
+                (Exit::Unreachable, "Nothing was recorded. Make room, and try again.".into())
+            }
+            Error::Store(StoreError::CommitUnknown(_)) => (
+                Exit::Unreachable,
+                "Whether it was recorded is not known. Try again: nothing happens twice.".into(),
+            ),
+            Error::Store(StoreError::Stopped(_)) => {
+                (Exit::Unreachable, "Nothing was recorded. Start it again.".into())
             }
             Error::Store(StoreError::Corrupt(_)) => (
                 Exit::Unreachable,
-                "Copy the file before anything else; then: hapax journal verify",
+                format!(
+                    "Copy the file before anything else; then: {}",
+                    command(["journal", "verify"])
+                ),
             ),
-            _ => (Exit::Unreachable, "Nothing was run. Check --db and try again."),
+            _ => (Exit::Unreachable, "Nothing was recorded. Check --db and try again.".into()),
         };
-        Self { exit, code: Some(error.code()), message: error.to_string(), next: Some(next.into()) }
+        Self { exit, code: Some(error.code()), message: error.to_string(), next: Some(next) }
+    }
+}
+
+/// What follows when work ran and its outcome could not be recorded.
+fn unrecorded(attempt: &str, kept: Option<&Path>) -> String {
+    let look = command(["effects", "list"]);
+    match kept {
+        Some(file) => format!(
+            "The outcome is kept in {}. The next hapax command on this ledger that can reach it records it. \
+             Until then the ledger shows {attempt} as running, and later as unknown. Do not run it under another key. \
+             Look: {look}",
+            file.display()
+        ),
+        None => format!(
+            "The outcome could not be kept in a file either, so the ledger will call {attempt} unknown. \
+             When the ledger is back, say what happened: {look}",
+        ),
     }
 }
 
@@ -173,22 +228,26 @@ impl From<hapax_pipeline::Error> for Failed {
         use hapax_pipeline::Error as Pipeline;
         let (exit, next) = match &error {
             Pipeline::Ledger(Error::Locked { .. }) => {
-                (Exit::Later, "Try again later, or wait longer: --wait 5m.")
+                (Exit::Later, "Try again later, or wait longer: --wait 5m.".into())
             }
             Pipeline::Ledger(error) => return error.clone().into(),
-            Pipeline::Invalid(_) => (Exit::Usage, "Correct it, and try again."),
+            Pipeline::Invalid(_) => (Exit::Usage, "Correct it, and try again.".into()),
             Pipeline::Refused(_) => (
                 Exit::Refused,
-                "See what the dataset requires: hapax datasets show; and its reviews: hapax reviews list",
+                format!(
+                    "See what the datasets require: {}; and the reviews: {}",
+                    command(["datasets", "list"]),
+                    command(["reviews", "list"])
+                ),
             ),
-            Pipeline::Skipped { .. } => (Exit::Later, "Try again later."),
+            Pipeline::Skipped { .. } => (Exit::Later, "Try again later.".into()),
             Pipeline::Escalated { .. } => (
                 Exit::Look,
-                "Look at it, then: hapax reviews approve (or reject) REVIEW --note WHY",
+                format!("Approve or reject its review: {}", command(["reviews", "list"])),
             ),
-            _ => (Exit::Program(1), "It did not happen and may be tried again."),
+            _ => (Exit::Program(1), "It did not happen and may be tried again.".into()),
         };
-        Self { exit, code: Some(error.code()), message: error.to_string(), next: Some(next.into()) }
+        Self { exit, code: Some(error.code()), message: error.to_string(), next: Some(next) }
     }
 }
 
@@ -201,35 +260,31 @@ impl From<StoreError> for Failed {
 impl From<hapax_items::Error> for Failed {
     fn from(error: hapax_items::Error) -> Self {
         use hapax_items::Error as Items;
-        let running;
+        let escalations = || command(["items", "escalations"]);
+        let decide = || format!("Decide, then run it again: {}", escalations());
         let (exit, next) = match &error {
             Items::Hapax(error) => return Self::from(error.clone()),
             Items::NotFound(what) if what.starts_with("escalation") => (
                 Exit::Usage,
-                "It may have been decided. List open escalations: hapax items escalations",
+                format!("It may have been decided. List open escalations: {}", escalations()),
             ),
             Items::NotFound(_) => {
-                let next = "List them: hapax items workflows, list, runs, versions";
-                (Exit::Usage, next)
+                (Exit::Usage, format!("List workflows: {}", command(["items", "workflows"])))
             }
             Items::Running { workflow } => {
-                running = format!("Wait for it: hapax items runs {workflow}");
-                (Exit::Later, running.as_str())
+                (Exit::Later, format!("Wait for it: {}", command(["items", "runs", workflow])))
             }
-            Items::Attention { what, .. } if what.starts_with("version") => {
-                (Exit::Look, "Look at it: hapax items versions; then: hapax items decide")
+            Items::Attention { .. } => (Exit::Look, decide()),
+            Items::Stale { .. } => {
+                (Exit::Conflict, "Look again, and name the attempt of now.".into())
             }
-            Items::Attention { .. } => {
-                (Exit::Look, "Decide: hapax items escalations; then run it again")
-            }
-            Items::Stale { .. } => (Exit::Conflict, "Look again, and name the attempt of now."),
             Items::Failed { failure, .. } => match failure.next.as_str() {
                 "retry" | "reconcile" => {
-                    (Exit::Later, "Run it again; a finished mutation is not repeated.")
+                    (Exit::Later, "Run it again; a finished mutation is not repeated.".into())
                 }
-                _ => (Exit::Look, "Decide: hapax items escalations; then run it again"),
+                _ => (Exit::Look, decide()),
             },
-            _ => (Exit::Usage, "See docs/items.md for the valid values."),
+            _ => (Exit::Usage, "See docs/items.md for the valid values.".into()),
         };
         Self { code: Some(error.code()), ..Self::new(exit, error.to_string()).next(next) }
     }

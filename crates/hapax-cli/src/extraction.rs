@@ -19,6 +19,7 @@ use crate::args::Global;
 use crate::args::extraction::{self as args, Cache, How, Ontologies};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output;
 
 /// The largest file that is read.
@@ -268,14 +269,12 @@ pub(crate) async fn cache(global: &Global, cache: Cache) -> Result<Exit, Failed>
 async fn invalidate(extract: &Extract, key: &str) -> Result<usize, Failed> {
     if key.starts_with("sha256-") {
         return Err(Failed::usage(format!("{key} is a key shortened for people"))
-            .next("Give all of it: hapax cache explain and --json show sha256:<64 hex>"));
+            .next("Give all of it: sha256:<64 hex>, as cache explain and --json print it."));
     }
     match extract.invalidate(output::key(key)?).await? {
         true => Ok(1),
-        false => {
-            Err(Failed::usage(format!("there is no result under {key}"))
-                .next("See: hapax cache stats"))
-        }
+        false => Err(Failed::usage(format!("there is no result under {key}"))
+            .next(format!("Count what there is: {}", command(["cache", "stats"])))),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::args::Global;
 use crate::args::items::{Items as ItemsCommand, Person, Setup};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output;
 
 pub(crate) async fn main(global: &Global, command: ItemsCommand) -> Result<Exit, Failed> {
@@ -205,7 +206,7 @@ fn compare(global: &Global, before: &Path, after: &Path, setup: &Setup) -> Resul
 
 /// Prints the next step after a decision.
 fn decided(global: &Global, workflow: &str) {
-    let next = format!("hapax items run --workflow {workflow}");
+    let next = command(["items", "run", "--workflow", workflow]);
     match global.json {
         true => output::json(&serde_json::json!({ "decided": true, "next": next })),
         false => output::print(&format!("decided; the next run takes it up: {next}")),
@@ -420,10 +421,15 @@ fn print_held(nth: usize, script: &Script) {
     let Script { workflow, version, attempt, .. } = script;
     output::print(&format!("{}: a repair, {version}", console::style(workflow).bold()));
     output::print(&format!("  why       {}", output::plain(script.reason.as_deref())));
-    output::print(&format!("  read it   hapax items versions {workflow} --show {version}"));
-    output::print("  you may   --approve, --reject");
-    let decide = format!("hapax items decide {workflow} {version}");
-    output::print(&format!("  {decide} --approve --attempt {attempt} --note WHY"));
+    let version = version.to_string();
+    let read = command(["items", "versions", workflow, "--show", &version]);
+    output::print(&format!("  read it   {read}"));
+    let attempt = attempt.to_string();
+    for choice in ["--approve", "--reject"] {
+        let words =
+            ["items", "decide", workflow, &version, choice, "--attempt", &attempt, "--note"];
+        output::print(&format!("  {}", command(words.into_iter().chain(["WHY"]))));
+    }
 }
 
 /// Prints all facts that a person needs to decide, and the command to type.
@@ -450,22 +456,26 @@ fn print_escalation(nth: usize, escalation: &Escalation) {
         }
         if several {
             let (key, attempt) = (mutation.key, mutation.judged);
-            let choices = "happened|did-not-happen";
-            output::print(&format!(
-                "  hapax items act {key} {choices} --attempt {attempt} --note WHY"
-            ));
+            for choice in ["happened", "did-not-happen"] {
+                print_act(&key.to_string(), choice, &attempt.to_string());
+            }
         }
     }
-    let actions: Vec<_> = escalation.actions.iter().map(|action| action.as_str()).collect();
-    output::print(&format!("  you may   {}", actions.join(", ")));
-    let (key, attempt) = (escalation.key, escalation.judged);
-    output::print(&format!("  hapax items act {key} ACTION --attempt {attempt} --note WHY"));
+    let (key, attempt) = (escalation.key.to_string(), escalation.judged.to_string());
+    for action in &escalation.actions {
+        print_act(&key, action.as_str(), &attempt);
+    }
+}
+
+fn print_act(key: &str, action: &str, attempt: &str) {
+    let words = ["items", "act", key, action, "--attempt", attempt, "--note", "WHY"];
+    output::print(&format!("  {}", command(words)));
 }
 
 fn attempt(text: &str) -> Result<AttemptId, Failed> {
     text.parse().map_err(|_| {
         Failed::usage(format!("--attempt {text:?} is no attempt"))
-            .next("Copy it from the output of: hapax items escalations")
+            .next(format!("Copy it from the output of: {}", command(["items", "escalations"])))
     })
 }
 

@@ -14,6 +14,7 @@ mod epoch;
 mod events;
 mod exit;
 mod extraction;
+mod hint;
 mod items;
 mod journal;
 mod key;
@@ -71,6 +72,7 @@ pub fn main() -> ExitCode {
 
 fn dispatch(args: Args) -> Result<Exit, Failed> {
     let Args { global, command } = args;
+    hint::set_ledger(&global);
     match command {
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Args::command(), "hapax", &mut std::io::stdout());

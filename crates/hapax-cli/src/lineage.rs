@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::args::Global;
 use crate::args::pipeline::{Format, Lineage, VerifyArtifact};
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output;
 
 /// How many entries are read at once.
@@ -128,7 +129,8 @@ async fn attest(hapax: &Hapax, dataset: &str, version: &str) -> Result<Exit, Fai
     if statements.is_empty() {
         let message =
             format!("no operation made version {version:?} of {dataset:?} with a SHA-256");
-        return Err(Failed::usage(message).next("See: hapax lineage export"));
+        return Err(Failed::usage(message)
+            .next(format!("List what there is: {}", command(["lineage", "export"]))));
     }
     // Finds out whether it can sign before it prints anything.
     hapax.journal().sign(b"")?;

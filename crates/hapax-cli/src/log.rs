@@ -61,6 +61,14 @@ fn collected<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     OtlpLayer.with_filter(Targets::new().with_target("hapax", LevelFilter::INFO))
 }
 
+/// Prints that an outcome cannot be recorded yet, for as long as that is tried.
+pub(crate) fn progress() {
+    let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let text = text.without_time().with_level(false).with_target(false);
+    let text = text.with_filter(Targets::new().with_target("hapax::settle", LevelFilter::WARN));
+    let _ = tracing_subscriber::registry().with(text).try_init();
+}
+
 /// Prints a message that people should read also when nothing is wrong.
 pub(crate) fn say(format: LogFormat, event: &str, message: &str) {
     match format {

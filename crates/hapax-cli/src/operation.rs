@@ -16,6 +16,7 @@ use crate::args::{self, Global, Run};
 use crate::config::Config;
 use crate::events;
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::program::{self, End, Program, WorkLimit};
 use crate::run::{self, RunFailure, UNDO};
 
@@ -101,6 +102,7 @@ pub(crate) async fn once(global: &Global, run: &Run, hapax: &Hapax) -> Result<Ex
 /// the program is run all the same.
 fn telemetry(hapax: &Hapax, pipeline: &Pipeline) -> Telemetry {
     if cfg!(not(feature = "otlp")) {
+        crate::log::progress();
         return Telemetry::default();
     }
     let telemetry = Telemetry::start(hapax, &pipeline.meters(), None);
@@ -112,6 +114,7 @@ fn telemetry(hapax: &Hapax, pipeline: &Pipeline) -> Telemetry {
     if telemetry.is_exporting() {
         crate::log::collect();
     }
+    crate::log::progress();
     telemetry
 }
 
@@ -124,7 +127,8 @@ async fn as_declared(config: &Config, hapax: &Hapax, dataset: &str) -> Result<()
         Some(_) => format!("{path} and the ledger have different terms for {dataset}"),
         None => format!("{path} has terms for {dataset}, and the ledger has none"),
     };
-    Err(Failed::usage(message).next("Declare those of the file: hapax datasets declare"))
+    Err(Failed::usage(message)
+        .next(format!("Declare those of the file: {}", command(["datasets", "declare"]))))
 }
 
 /// The operation that the options describe: the checksum of its inputs, the hash of its
@@ -311,6 +315,9 @@ async fn conclude(
             let failed = Failed::new(program.unwrap_or(Exit::Program(127)), reason);
             Err(failed.next("It did not happen; a repeat runs it again."))
         }
+        Error::Ledger(error @ hapax::Error::Unrecorded { .. }) => {
+            Err(run::unrecorded(error, ended))
+        }
         Error::Ledger(hapax::Error::Blocked(blocked)) if blocked.holder.is_none() => {
             if blocked.state == hapax::StateName::Partial && run.rollback.is_some() {
                 run::roll_back(hapax, key, &blocked).await?;
@@ -332,10 +339,24 @@ async fn conclude(
             let blocks = partial.map(|effect| effect.attempt);
             let refused = Failed::from(Error::Refused(refusal));
             Err(match blocks {
-                Some(attempt) => refused.next(format!(
-                    "It is partial, and blocks its dataset. Undo it by hand, then: hapax effects \
-                     resolve {key} --attempt {attempt} --saw partial --did-not-happen --note WHY"
-                )),
+                Some(attempt) => {
+                    let (key, attempt) = (key.to_string(), attempt.to_string());
+                    refused.next(format!(
+                        "It is partial, and blocks its dataset. Undo it by hand, then: {}",
+                        command([
+                            "effects",
+                            "resolve",
+                            &key,
+                            "--attempt",
+                            &attempt,
+                            "--saw",
+                            "partial",
+                            "--did-not-happen",
+                            "--note",
+                            "undone by hand",
+                        ])
+                    ))
+                }
                 None => refused,
             })
         }

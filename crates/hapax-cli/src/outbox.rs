@@ -16,6 +16,7 @@ use crate::archive;
 use crate::args::{Global, Outbox, RedriveArgs};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output::{self, ago};
 
 /// How many deliveries are redriven in one transaction.
@@ -108,7 +109,7 @@ async fn show(global: &Global, hapax: &Hapax, id: &str) -> Result<Exit, Failed> 
     let id = id.parse().map_err(|error| Failed::usage(format!("{error}")))?;
     let Some(found) = hapax.outbox().record(id).await? else {
         return Err(Failed::usage(format!("there is no event {id} in this namespace"))
-            .next("List them: hapax outbox list"));
+            .next(format!("List them: {}", command(["outbox", "list"]))));
     };
     let document = wire::Record::of(&found);
     if global.json {
@@ -160,9 +161,8 @@ async fn redrive(global: &Global, hapax: &Hapax, args: &RedriveArgs) -> Result<E
 async fn pause(global: &Global, hapax: &Hapax, sink: &str, paused: bool) -> Result<Exit, Failed> {
     let sink = sink_named(sink)?;
     if !hapax.outbox().pause(&sink, paused).await? {
-        return Err(
-            Failed::usage(format!("there is no sink {sink}")).next("See: hapax outbox stats")
-        );
+        return Err(Failed::usage(format!("there is no sink {sink}"))
+            .next(format!("List them: {}", command(["outbox", "stats"]))));
     }
     if global.json {
         output::json(&json!({ "sink": sink.as_str(), "paused": paused }));
@@ -182,7 +182,10 @@ async fn stats(global: &Global, hapax: &Hapax) -> Result<Exit, Failed> {
         return Ok(Exit::Done);
     }
     if stats.is_empty() {
-        output::print("No sinks. Declare some: hapax outbox configure");
+        output::print(&format!(
+            "No sinks. Declare those of hapax.toml: {}",
+            command(["outbox", "configure"])
+        ));
         return Ok(Exit::Done);
     }
     let row = |stats: &hapax::outbox::SinkStats| {

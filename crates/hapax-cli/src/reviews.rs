@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::args::Global;
 use crate::args::pipeline::{DecideReview, OpenReview, Reviews};
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output::{self, ago};
 
 pub(crate) async fn main(global: &Global, reviews: Reviews) -> Result<Exit, Failed> {
@@ -57,11 +58,11 @@ async fn open(global: &Global, args: &OpenReview) -> Result<Exit, Failed> {
     hapax.close().await?;
     let Some((review, status)) = escalated else {
         return Err(Failed::usage(format!("no operation of the key {key} was ever begun"))
-            .next("See: hapax journal list"));
+            .next(format!("List what there is: {}", command(["journal", "list"]))));
     };
     if status == ReviewStatus::Rejected {
         let message = format!("a reviewer rejected it: {review}");
-        return Err(Failed::new(Exit::Conflict, message).next("See: hapax reviews list --all"));
+        return Err(Failed::new(Exit::Conflict, message).next(list_all()));
     }
     match global.json {
         true => output::json(&json!({ "review": review.to_string(), "standing": status.as_str() })),
@@ -77,7 +78,7 @@ async fn decide(
     approve: bool,
 ) -> Result<Exit, Failed> {
     let key = output::key(&args.review)?;
-    let unknown = || Failed::usage("there is no such review").next("See: hapax reviews list --all");
+    let unknown = || Failed::usage("there is no such review").next(list_all());
     let effect = hapax.effects().show(key).await?.ok_or_else(unknown)?;
     let by = (args.by.by.as_str(), args.by.note.as_str());
     match review::decide(&Pipeline::new(hapax.clone()), key, effect.attempt, approve, by).await? {
@@ -89,7 +90,10 @@ async fn decide(
             }
             Ok(Exit::Done)
         }
-        _ => Err(Failed::new(Exit::Conflict, "it is decided already")
-            .next("See: hapax reviews list --all")),
+        _ => Err(Failed::new(Exit::Conflict, "it is decided already").next(list_all())),
     }
+}
+
+fn list_all() -> String {
+    format!("List them: {}", command(["reviews", "list", "--all"]))
 }

@@ -15,6 +15,8 @@ use crate::args::{self, Global, Run};
 use crate::epoch;
 use crate::events;
 use crate::exit::{Exit, Failed};
+use crate::hint::{self, command};
+use crate::log;
 use crate::operation;
 use crate::output;
 use crate::program::{self, End, Program, WorkLimit, shell};
@@ -22,6 +24,10 @@ use crate::recording::{Stream, pieces};
 
 /// The name under which `run` registers how to undo a program.
 pub(crate) const UNDO: &str = "run.rollback";
+
+/// How long a caller waits until the outcome is recorded, and until the ledger is closed.
+const RECORD: Duration = Duration::from_secs(10);
+const CLOSE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn main(global: &Global, run: &Run) -> Result<Exit, Failed> {
     if run.safety == args::Safety::Reconcilable && run.reconcile.is_none() {
@@ -34,6 +40,7 @@ pub(crate) async fn main(global: &Global, run: &Run) -> Result<Exit, Failed> {
     }
     let hapax = output::builder(global)
         .lease(run.lease)
+        .record_within(RECORD)
         .holder(format!("hapax run, process {}", std::process::id()))
         .open(&global.db)
         .await?
@@ -42,14 +49,18 @@ pub(crate) async fn main(global: &Global, run: &Run) -> Result<Exit, Failed> {
         Some(name) => once(global, run, &hapax, name).await,
         None => operation::once(global, run, &hapax).await,
     };
-    if let Err(error) = hapax.close().await {
-        Failed::from(error).print();
+    match tokio::time::timeout(CLOSE, hapax.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) if result.is_ok() => Failed::from(error).print(),
+        // The threads of a store that does not answer are not waited for; the process ends.
+        _ => std::mem::forget(hapax),
     }
     result
 }
 
 async fn once(global: &Global, run: &Run, hapax: &Hapax, name: &str) -> Result<Exit, Failed> {
     let key = output::key(name)?;
+    log::progress();
     hapax.on_rollback(UNDO, undo);
     let words: Vec<&[u8]> = run.program.iter().map(|word| program::bytes(word)).collect();
     let wait = match (run.wait, run.on_lock) {
@@ -258,10 +269,22 @@ async fn conclude(
         Error::Failed { reason } => Err(Failed::new(Exit::Program(127), reason)),
         Error::Locked { holder } if run.on_lock == args::OnLock::Escalate => {
             Err(Failed::new(Exit::Look, format!("the lock is held by {holder}"))
-                .next(format!("Look at it: hapax effects show {holder}")))
+                .next(format!("Look at it: {}", command(["effects", "show", &holder.to_string()]))))
         }
+        error @ Error::Unrecorded { .. } => Err(unrecorded(error, ended)),
         error => Err(error.into()),
     }
+}
+
+/// The program ran, and the ledger does not know how it ended.
+pub(crate) fn unrecorded(error: Error, ended: Option<RunFailure>) -> Failed {
+    let Error::Unrecorded { error: cause, .. } = &error else { return error.into() };
+    let ran = match ended {
+        Some(RunFailure::Program(end)) => format!("the program ran and {end}"),
+        _ => "the program ran and exited 0".into(),
+    };
+    let message = format!("{ran}; its outcome could not be recorded: {cause}");
+    Failed { message, ..Failed::from(error) }
 }
 
 /// Rolls back at once, rather than at the next call.
@@ -281,13 +304,10 @@ pub(crate) async fn roll_back(
 }
 
 pub(crate) fn someone_must_look(name: &str, blocked: &hapax::Blocked, exit: Exit) -> Failed {
-    let shown = if name.starts_with("sha256:") { name.to_owned() } else { format!("{name:?}") };
     let state = blocked.state;
-    Failed::new(exit, format!("the outcome of {shown} is {state}: {}", blocked.reason)).next(format!(
-        "Find out whether it happened, then say so:\n       \
-         hapax effects resolve {shown} --attempt {} --saw {state} --note WHY --happened (or --did-not-happen, --skip)",
-        blocked.attempt
-    ))
+    let shown = output::plain(Some(name));
+    Failed::new(exit, format!("the outcome of {shown} is {state}: {}", blocked.reason))
+        .next(hint::resolve(name, blocked.attempt, state))
 }
 
 pub(crate) fn show(global: &Global, key: hapax::Key, done: &Done) {

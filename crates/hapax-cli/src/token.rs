@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::args::{self, Global, Token};
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output;
 
 pub(crate) async fn main(global: &Global, token: Token) -> Result<Exit, Failed> {
@@ -39,12 +40,12 @@ pub(crate) async fn main(global: &Global, token: Token) -> Result<Exit, Failed> 
             // The holder of a token may name it by the token itself.
             let shown = token.parse::<Secret>().map(|secret| secret.id());
             let id = shown.or_else(|_| token.parse()).map_err(|_| {
-                Failed::usage("this is not the id of a token").next("See: hapax token list")
+                Failed::usage("this is not the id of a token")
+                    .next(format!("List them: {}", command(["token", "list"])))
             })?;
             if !hapax.tokens().revoke(id).await? {
-                return Err(
-                    Failed::usage(format!("there is no {id}")).next("See: hapax token list")
-                );
+                return Err(Failed::usage(format!("there is no {id}"))
+                    .next(format!("List them: {}", command(["token", "list"]))));
             }
             if global.json {
                 output::json(&json!({ "token": id.to_string(), "revoked": true }));

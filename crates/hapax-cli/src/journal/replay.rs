@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::args::Global;
 use crate::args::pipeline::{Mode, Promote, Replay};
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::output;
 use crate::program::{End, Program, shell};
 
@@ -53,8 +54,12 @@ async fn replayed(global: &Global, args: &Replay, hapax: &Hapax) -> Result<Exit,
     match found.divergences.is_empty() {
         true => Ok(Exit::Done),
         false if global.json => Ok(Exit::Refused),
-        false => Err(Failed::new(Exit::Refused, "an output differs from the journal")
-            .next(format!("The record of this replay: hapax effects show {}", found.key))),
+        false => {
+            Err(Failed::new(Exit::Refused, "an output differs from the journal").next(format!(
+                "The record of this replay: {}",
+                command(["effects", "show", &found.key.to_string()])
+            )))
+        }
     }
 }
 
@@ -193,7 +198,7 @@ pub(super) async fn promote(global: &Global, args: &Promote) -> Result<Exit, Fai
     }
     match waits {
         true => Err(Failed::new(Exit::Refused, "a reviewer must approve it first")
-            .next("See: hapax reviews list")),
+            .next(format!("List what waits: {}", command(["reviews", "list"])))),
         false => Ok(Exit::Done),
     }
 }

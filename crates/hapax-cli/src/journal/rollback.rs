@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::args::Global;
 use crate::args::pipeline::{RollBack, RollBacks};
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::{output, run};
 
 /// How many entries are read at once.
@@ -41,7 +42,7 @@ pub(super) async fn list(global: &Global, args: &RollBacks) -> Result<Exit, Fail
                 output::json(&json!({
                     "pointer": pointer, "key": run.key.to_string(), "dataset_id": dataset,
                     "attempt": run.attempt.to_string(), "steps": bundle, "checksum": checksum,
-                    "restore": format!("hapax journal roll-back {pointer} --checksum {checksum} --note WHY"),
+                    "restore": command(["journal", "roll-back", &pointer.to_string(), "--checksum", &checksum, "--note", "WHY"]),
                 }));
             }
             let last = steps.last().map(|step| text(&step.payload)).unwrap_or_default();
@@ -83,20 +84,22 @@ pub(super) async fn main(global: &Global, args: &RollBack) -> Result<Exit, Faile
         |entry: &hapax::Entry| entry.id == args.pointer && entry.namespace == *hapax.namespace();
     let Some(entry) = entry.filter(ours) else {
         return Err(Failed::usage(format!("there is no entry {} here", args.pointer))
-            .next("See: hapax journal list"));
+            .next(format!("List them: {}", command(["journal", "list"]))));
     };
     let (key, attempt) = (entry.key, entry.attempt);
     // The steps of an earlier attempt would undo the work of a later one.
     if hapax.effects().show(key).await?.is_none_or(|effect| effect.attempt != attempt) {
         let message =
             format!("entry {} is of an attempt that is over; another came after it", entry.id);
-        return Err(Failed::new(Exit::Conflict, message).next("See: hapax journal roll-backs"));
+        return Err(Failed::new(Exit::Conflict, message)
+            .next(format!("List them: {}", command(["journal", "roll-backs"]))));
     }
     if let Some(expected) = &args.checksum {
         let (_, actual) = bundle(&hapax.effects().steps(key, attempt).await?);
         if actual != *expected {
             let message = format!("the steps of entry {} have checksum {actual}", entry.id);
-            return Err(Failed::new(Exit::Conflict, message).next("See: hapax journal roll-backs"));
+            return Err(Failed::new(Exit::Conflict, message)
+                .next(format!("List them: {}", command(["journal", "roll-backs"]))));
         }
     }
     hapax.on_rollback(run::UNDO, run::undo);
@@ -108,7 +111,10 @@ pub(super) async fn main(global: &Global, args: &RollBack) -> Result<Exit, Faile
             Exit::Look,
             format!("{attempt} registered nothing that can be undone here"),
         )
-        .next("Undo it by hand, then: hapax effects reset"));
+        .next(format!(
+            "Undo it by hand, then reset it: {}",
+            command(["effects", "show", &key.to_string()])
+        )));
     }
     let cleared = taken_back == RollbackResult::Cleared;
     match global.json {

@@ -8,6 +8,7 @@ use hapax_pipeline::projector::Projector;
 use crate::args::{Dispatch, Global, LogFormat};
 use crate::config::Config;
 use crate::exit::{Exit, Failed};
+use crate::hint::command;
 use crate::{log, output, stop};
 
 /// How long to wait before the journal is read again.
@@ -77,7 +78,12 @@ pub(crate) async fn main(global: &Global, args: &Dispatch) -> Result<Exit, Faile
     }
     match failed {
         0 => Ok(Exit::Done),
-        _ => Err(Failed::new(Exit::Look, format!("{failed} could not be delivered"))
-            .next("See: hapax outbox list --status failed; then: hapax outbox redrive")),
+        _ => {
+            Err(Failed::new(Exit::Look, format!("{failed} could not be delivered")).next(format!(
+                "List them: {}; then: {}",
+                command(["outbox", "list", "--status", "failed"]),
+                command(["outbox", "redrive"])
+            )))
+        }
     }
 }

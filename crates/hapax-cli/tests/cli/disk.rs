@@ -33,7 +33,8 @@ fn a_failing_sync_is_never_acknowledged() {
             assert!(line.is_some_and(|line| line.contains("\"state\":\"succeeded\"")), "{ran:?}");
         } else {
             failed += 1;
-            assert!(ran.err.contains("HX010"), "{ran:?}");
+            let code = if executed { "HX0213" } else { "HX010" };
+            assert!(ran.err.contains(code), "{ran:?}");
         }
     }
     assert!(failed > 0, "no fault ever hit a commit");

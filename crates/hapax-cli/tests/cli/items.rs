@@ -431,7 +431,7 @@ fn a_repair_is_decided_on_the_command_line() {
         let mended = script.replace("ctx.no.body", "ctx.no?.body");
         let proposal = serde_json::json!({ "script": mended, "impact": "potentially_impactful", "explanation": "nobody" });
         std::fs::write(dir.path("proposal.json"), proposal.to_string()).expect("a proposal");
-        dir.hapax(&["items", "run", "mended.js"]).exits(78).says("hapax items decide");
+        dir.hapax(&["items", "run", "mended.js"]).exits(78).says("hapax items escalations");
         let versions = dir.hapax(&["--json", "items", "versions", "mended"]).exits(0);
         let held: serde_json::Value =
             serde_json::from_str(versions.out.lines().next().unwrap_or_default()).expect("JSON");

@@ -23,6 +23,7 @@ mod replay;
 mod run;
 mod serve;
 mod transcript;
+mod unrecorded;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
