@@ -277,6 +277,7 @@ CREATE TABLE hapax.outbox_record (
 ) PARTITION BY RANGE (outbox_id);
 CREATE INDEX outbox_record_seq ON ONLY hapax.outbox_record USING btree (seq);
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON hapax.outbox_record FOR EACH ROW EXECUTE FUNCTION hapax.refuse('an outbox record cannot be changed');
+CREATE CONSTRAINT TRIGGER is_settled AFTER INSERT ON hapax.outbox_record DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN ((NOT new.judged)) EXECUTE FUNCTION hapax.record_is_settled();
 CREATE TRIGGER is_whole BEFORE INSERT ON hapax.outbox_record FOR EACH ROW EXECUTE FUNCTION hapax.record_is_whole();
 CREATE TRIGGER no_truncate BEFORE TRUNCATE ON hapax.outbox_record FOR EACH STATEMENT EXECUTE FUNCTION hapax.refuse('the outbox cannot be truncated');
 
@@ -443,6 +444,7 @@ CREATE FUNCTION hapax.put_delivered(now bigint, l_place tid[], l_sink smallint[]
 CREATE FUNCTION hapax.put_results(lease bytea, now bigint, over bigint[], l_sink smallint[], l_namespace integer[], l_xid bigint[], l_seq bigint[], l_tried integer[], l_state smallint[], l_due bigint[], l_error text[]) RETURNS void LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off;
 CREATE FUNCTION hapax.quick(now bigint, s_namespace integer[], s_key bytea[], s_entry bigint[], s_outcome bytea[], s_digest bytea[], s_expires bigint[], c_namespace integer[], c_key bytea[], c_fingerprint bytea[], c_safety smallint[], c_settling bigint[], c_attempt bytea[], c_label text[], c_ttl bigint[], c_lease bytea[], c_deadline bigint[]) RETURNS TABLE(namespace integer, key bytea, entry bigint) LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off SET lock_timeout=50ms;
 CREATE FUNCTION hapax.quick_with_locks(now bigint, hints bigint, s_namespace integer[], s_key bytea[], s_entry bigint[], s_outcome bytea[], s_digest bytea[], s_expires bigint[], s_lock bigint[], s_note text[], c_namespace integer[], c_key bytea[], c_fingerprint bytea[], c_safety smallint[], c_settling bigint[], c_attempt bytea[], c_label text[], c_ttl bigint[], c_lease bytea[], c_deadline bigint[], c_lock bigint[], c_note text[]) RETURNS TABLE(namespace integer, key bytea, entry bigint) LANGUAGE plpgsql SET enable_seqscan=off SET enable_hashjoin=off SET enable_mergejoin=off SET plan_cache_mode=force_generic_plan SET jit=off SET lock_timeout=50ms;
+CREATE FUNCTION hapax.record_is_settled() RETURNS trigger LANGUAGE plpgsql;
 CREATE FUNCTION hapax.record_is_whole() RETURNS trigger LANGUAGE plpgsql;
 CREATE FUNCTION hapax.refuse() RETURNS trigger LANGUAGE plpgsql;
 CREATE FUNCTION hapax.renew(lease text, term_ms bigint DEFAULT 15000, holder text DEFAULT 'sql'::text) RETURNS timestamp with time zone LANGUAGE plpgsql;

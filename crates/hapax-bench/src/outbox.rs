@@ -276,9 +276,9 @@ INSERT INTO hapax.delivery (seq, outbox_id, xid, ordering_hash, due, updated, na
 /// Events that were delivered long ago, a thousand at a time.
 const FILL_DELIVERED: &str =
     "INSERT INTO hapax.outbox_record (created_at, ordering_hash, namespace, ordinal, ordering,
-        outbox_id, idempotency_key, event_name, dataset_id, payload)
+        outbox_id, idempotency_key, event_name, dataset_id, judged, payload)
     SELECT hapax.now_ms(), n, 1, 0, 0,
-        hapax.outbox_id('default', sha256(int8send(n)), hapax.now_ms(), 2, 0), sha256(int8send(n)), 'old', 'd',
+        hapax.outbox_id('default', sha256(int8send(n)), hapax.now_ms(), 2, 0), sha256(int8send(n)), 'old', 'd', true,
         '{\"order\":42,\"text\":\"what there is to say of it\"}'
     FROM generate_series(1, :size) n;
 INSERT INTO hapax.dispatched (sink, at, span, seqs, tried)

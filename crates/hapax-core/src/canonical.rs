@@ -1,7 +1,8 @@
 //! RFC 8785 out: one value, one text.
 //!
-//! Object members are sorted by UTF-16 code unit, numbers are written as ECMAScript writes
-//! them. A number is refused when the double it would become denotes another decimal value.
+//! Object members are sorted by UTF-16 code unit. A number is rounded to the nearest double, which
+//! is written as ECMAScript writes it. Refused are integers that no double has, and decimals of more
+//! than 17 digits that no double has: two readers could understand them differently.
 
 use std::cmp::Ordering;
 
@@ -87,11 +88,38 @@ fn write_number(number: &Number, out: &mut String) -> Result<(), JsonError> {
     }
     let mut buffer = ryu_js::Buffer::new();
     let shortest = buffer.format_finite(double);
-    if shortest != text && Decimal::of(shortest) != Decimal::of(text) {
+    if shortest != text && !is_read_alike(text, double, shortest) {
         return Err(refuse(JsonFault::Inexact(shorten(text))));
     }
     out.push_str(shortest);
     Ok(())
+}
+
+/// The significant digits that tell any double from all others.
+const DIGITS: usize = 17;
+
+/// The digits after the point that are enough to write any double exactly.
+const FRACTION: usize = 1074;
+
+/// Whether every reader understands this number as this double.
+///
+/// Some readers keep an integer as it is. So it must have the value of the double, or be the text by
+/// which RFC 8785 denotes the double: 295147905179352830000 is 2^68. Every reader makes a double of
+/// any other number, and 17 digits are enough for each double. More digits come from a writer of
+/// decimals, so they must have the value of the double.
+fn is_read_alike(text: &str, double: f64, shortest: &str) -> bool {
+    let written = Decimal::of(text);
+    let is_integer = !text.contains(['.', 'e', 'E']);
+    (!is_integer && written.digits.len() <= DIGITS)
+        || written == Decimal::of(shortest)
+        || written == Decimal::of(&format!("{double:.FRACTION$}"))
+}
+
+/// Whether the canonical text of a number has the value that was written, also to a reader of
+/// decimals: that of 0.1 has it, those of 333333333.33333329 and 9007199254740993 have not.
+pub fn is_exact(number: &Number) -> bool {
+    let mut out = String::new();
+    write_number(number, &mut out).is_ok() && Decimal::of(&out) == Decimal::of(number.as_str())
 }
 
 fn shorten(text: &str) -> String {
@@ -166,7 +194,7 @@ mod tests {
     #[test]
     fn rfc_8785_examples_hold() {
         check(
-            r#"{"numbers":[333333333.3333333,1E30,4.50,2e-3,0.000000000000000000000000001],
+            r#"{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],
                 "string":"\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/","literals":[null,true,false]}"#,
             "{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],\
              \"string\":\"€$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}",
@@ -177,36 +205,162 @@ mod tests {
         );
     }
 
+    /// The bits of doubles and their texts, from appendix B of RFC 8785.
+    const SAMPLES: [(u64, &str); 24] = [
+        (0x0000000000000000, "0"),
+        (0x8000000000000000, "0"),
+        (0x0000000000000001, "5e-324"),
+        (0x8000000000000001, "-5e-324"),
+        (0x7fefffffffffffff, "1.7976931348623157e+308"),
+        (0xffefffffffffffff, "-1.7976931348623157e+308"),
+        (0x4340000000000000, "9007199254740992"),
+        (0xc340000000000000, "-9007199254740992"),
+        (0x4430000000000000, "295147905179352830000"),
+        (0x44b52d02c7e14af5, "9.999999999999997e+22"),
+        (0x44b52d02c7e14af6, "1e+23"),
+        (0x44b52d02c7e14af7, "1.0000000000000001e+23"),
+        (0x444b1ae4d6e2ef4e, "999999999999999700000"),
+        (0x444b1ae4d6e2ef4f, "999999999999999900000"),
+        (0x444b1ae4d6e2ef50, "1e+21"),
+        (0x3eb0c6f7a0b5ed8c, "9.999999999999997e-7"),
+        (0x3eb0c6f7a0b5ed8d, "0.000001"),
+        (0x41b3de4355555553, "333333333.3333332"),
+        (0x41b3de4355555554, "333333333.33333325"),
+        (0x41b3de4355555555, "333333333.3333333"),
+        (0x41b3de4355555556, "333333333.3333334"),
+        (0x41b3de4355555557, "333333333.33333343"),
+        (0xbecbf647612f3696, "-0.0000033333333333333333"),
+        (0x43143ff3c1cb0959, "1424953923781206.2"),
+    ];
+
+    /// Proves K-2: a double has one text, however many of its digits were written.
+    #[test]
+    fn rfc_8785_number_samples_hold() {
+        for (bits, text) in SAMPLES {
+            let double = f64::from_bits(bits);
+            check(text, text);
+            check(&format!("{double:.16e}"), text);
+            check(&format!("{double:.1074}"), text);
+        }
+    }
+
+    const INEXACT: &str =
+        "has no exact double; quote it, or use fewer digits at line 1 column 1 (byte 0)";
+
     /// Proves K-2.
     #[test]
-    fn a_number_that_a_double_would_change_is_refused() {
-        check("9007199254740992", "9007199254740992");
+    fn an_integer_that_no_double_has_is_refused() {
+        for (written, text) in [
+            ("9007199254740992", "9007199254740992"),
+            ("-9007199254740994", "-9007199254740994"),
+            ("72057594037927936", "72057594037927940"),
+            ("72057594037927940", "72057594037927940"),
+            ("9223372036854775808", "9223372036854776000"),
+            ("18446744073709551616", "18446744073709552000"),
+            ("295147905179352825856", "295147905179352830000"),
+            ("100000000000000000000000", "1e+23"),
+            ("99999999999999991611392", "1e+23"),
+        ] {
+            check(written, text);
+        }
+        for refused in [
+            "9007199254740993",
+            "-9007199254740993",
+            "9007199254740995",
+            "72057594037927937",
+            "9223372036854775807",
+            "18446744073709551615",
+            "295147905179352825857",
+            "99999999999999991611393",
+            "123123123123123123123123123123",
+        ] {
+            check(refused, &format!("number {refused} {INEXACT}"));
+        }
         check(
             "[9007199254740993]",
             "number 9007199254740993 has no exact double; quote it, or use fewer digits \
              at line 1 column 2 (byte 1)",
         );
-        check("0.1", "0.1");
-        check("1e-7", "1e-7");
-        check("1.50e2", "150");
-        check("-0", "0");
-        check("-0.0e5", "0");
-        check("5e-324", "5e-324");
-        check("1e400", "number 1e400 is out of range at line 1 column 1 (byte 0)");
-        check(
-            "1e-400",
-            "number 1e-400 has no exact double; quote it, or use fewer digits \
-             at line 1 column 1 (byte 0)",
-        );
-        check("0e99999999999999999999", "0");
-        check(
+    }
+
+    /// Proves K-2.
+    #[test]
+    fn a_decimal_of_up_to_17_digits_is_rounded() {
+        for (written, text) in [
+            ("0.1", "0.1"),
+            ("1e-7", "1e-7"),
+            ("1.50e2", "150"),
+            ("333333333.33333329", "333333333.3333333"),
+            ("0.10000000000000001", "0.1"),
+            ("0.29999999999999999", "0.3"),
+            ("0.30000000000000002", "0.30000000000000004"),
+            ("9.9999999999999992e22", "1e+23"),
+            // No reader of integers takes these for integers.
+            ("9007199254740993.0", "9007199254740992"),
+            ("9007199254740993e0", "9007199254740992"),
+            // Zeros at either end are no significant digits.
+            ("0.1000000000000000000000000", "0.1"),
+            ("0.00000000000000000000000001", "1e-26"),
+            ("1.00000000000000000000", "1"),
+            ("-0", "0"),
+            ("-0.0e5", "0"),
+            ("0e99999999999999999999", "0"),
+            ("5e-324", "5e-324"),
+            ("4.9406564584124654e-324", "5e-324"),
+            ("3e-324", "5e-324"),
+            ("2e-324", "0"),
+            ("-1e-400", "0"),
+            ("1e-99999999999999999999", "0"),
+            ("1.7976931348623158e308", "1.7976931348623157e+308"),
+        ] {
+            check(written, text);
+        }
+        for written in ["1.7976931348623159e308", "1e400", "-1e400", "1e99999999999999999999"] {
+            check(
+                written,
+                &format!("number {written} is out of range at line 1 column 1 (byte 0)"),
+            );
+        }
+    }
+
+    /// Proves K-2.
+    #[test]
+    fn a_decimal_of_more_digits_is_refused_unless_a_double_has_it() {
+        check("0.1000000000000000055511151231257827021181583404541015625", "0.1");
+        check("9007199254740992.00", "9007199254740992");
+        for refused in [
+            "0.100000000000000006",
             "0.1000000000000000055511151231257827",
-            "number 0.1000000000000000055511151231257827 has no exact double; quote it, or use \
-             fewer digits at line 1 column 1 (byte 0)",
-        );
+            "1.00000000000000001e-400",
+        ] {
+            check(refused, &format!("number {refused} {INEXACT}"));
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_rounded_is_not_exact() {
+        let exact = |text: &str| match Json::parse(text.as_bytes()) {
+            Ok(Json::Number(number)) => is_exact(&number),
+            other => panic!("{text}: {other:?}"),
+        };
+        for text in ["0.1", "-0.0", "1.50e2", "9007199254740992", "295147905179352830000"] {
+            assert!(exact(text), "{text}");
+        }
+        for text in ["333333333.33333329", "9007199254740993", "295147905179352825856", "1e400"] {
+            assert!(!exact(text), "{text}");
+        }
     }
 
     proptest::proptest! {
+        /// A number that was printed with 17 digits, as `%.17g` does, is read as the same double.
+        #[test]
+        fn seventeen_digits_name_a_double(bits in proptest::num::u64::ANY) {
+            let double = f64::from_bits(bits);
+            proptest::prop_assume!(double.is_finite());
+            let text = canonicalize(format!("{double:.16e}").as_bytes()).unwrap();
+            proptest::prop_assert_eq!(text.parse::<f64>().unwrap(), double);
+        }
+
         #[test]
         fn canonical_text_is_a_fixed_point(value in proptest::num::f64::NORMAL, text in ".*") {
             let input = serde_json::json!({ "n": value, "t": text }).to_string();

@@ -105,7 +105,7 @@ pub enum JsonFault {
     /// Not UTF-8.
     #[error("input is not UTF-8")]
     NotUtf8,
-    /// A number that a double would turn into another value.
+    /// An integer that no double has, or a decimal of more than 17 digits that none has.
     #[error("number {0} has no exact double; quote it, or use fewer digits")]
     Inexact(String),
     /// A number too large for a double.

@@ -108,6 +108,23 @@ END $$;
 CREATE TRIGGER is_whole BEFORE INSERT ON hapax.outbox_record FOR EACH ROW
     EXECUTE FUNCTION hapax.record_is_whole();
 
+-- An event is committed together with the success of its effect. `hapax.emit` records an event before the
+-- settle, so this is checked when the transaction ends. `hapax.emit` has locked the effect until then, so no
+-- other transaction can have settled it. The engine writes records that the guards have passed (`judged`)
+-- in the transaction of their settle; nothing is queued for them.
+CREATE FUNCTION hapax.record_is_settled() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM hapax.effect e WHERE e.namespace = NEW.namespace
+                   AND e.key = NEW.idempotency_key AND e.state = 1) THEN
+        RAISE EXCEPTION 'not committed: the transaction recorded the event % and did not settle sha256:%',
+            NEW.event_name, encode(NEW.idempotency_key, 'hex')
+            USING ERRCODE = 'HX209', HINT = 'Call hapax.settle before you commit.';
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER is_settled AFTER INSERT ON hapax.outbox_record DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NOT NEW.judged) EXECUTE FUNCTION hapax.record_is_settled();
+
 -- An artifact is published together with the outbox record that announces it.
 CREATE FUNCTION hapax.artifact_is_told() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -633,7 +650,8 @@ END $$;
 
 -- Records an event of an effect that you have claimed and not settled yet, in your transaction: it is
 -- delivered after you have committed, to every sink that it is routed to, and never if you roll back. Each
--- event of an effect has its own `ordinal`. Returns the id that receivers see.
+-- event of an effect has its own `ordinal`. Returns the id that receivers see. Settle in the same
+-- transaction: the commit of an event without its outcome is refused with HX209.
 --
 -- The same event emitted again before the settle is the same record. An attempt that was overtaken raises
 -- HX207, one that was settled before HX116, and your writes are undone.

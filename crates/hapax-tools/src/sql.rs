@@ -204,7 +204,8 @@ fn unique(names: &[String]) -> Result<(), ToolError> {
 
 /// A number, or its text where a script's number would be another one.
 fn exact(text: &str) -> Json {
-    let number = Json::parse(text.as_bytes()).ok();
-    let number = number.filter(|number| hapax::canonical::canonical(number).is_ok());
-    number.unwrap_or_else(|| Json::text(text))
+    match Json::parse(text.as_bytes()) {
+        Ok(Json::Number(number)) if hapax::canonical::is_exact(&number) => Json::Number(number),
+        _ => Json::text(text),
+    }
 }

@@ -283,7 +283,8 @@ async fn values_of_many_types_are_returned() {
     let sql = "SELECT 1::int2 a, -2::int4 b, 3::int8 c, 0.5::float4 d, 1e300::float8 e, \
         12345.6700::numeric f, 12345678901234567890.5::numeric g, 'x'::varchar h, true i, \
         null::int j, \
-        '{\"k\": [1, null]}'::jsonb k, '[1]'::json l, 'NaN'::float8 m, sum(7) n";
+        '{\"k\": [1, null]}'::jsonb k, '[1]'::json l, 'NaN'::float8 m, sum(7) n, \
+        0.12345678901234567::numeric o";
     fixture
         .item(
             "a",
@@ -298,7 +299,8 @@ async fn values_of_many_types_are_returned() {
         fixture.log().await,
         concat!(
             r#"{"a":1,"b":-2,"c":3,"d":0.5,"e":1e+300,"f":12345.67,"g":"12345678901234567890.5","#,
-            r#""h":"x","i":true,"j":null,"k":{"k":[1,null]},"l":[1],"m":null,"n":7}"#
+            r#""h":"x","i":true,"j":null,"k":{"k":[1,null]},"l":[1],"m":null,"n":7,"#,
+            r#""o":"0.12345678901234567"}"#
         )
     );
     let (class, message) =

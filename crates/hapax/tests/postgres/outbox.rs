@@ -256,6 +256,54 @@ async fn the_database_refuses_what_would_break_the_outbox() {
     assert_eq!(server.sql("outbox", left).trim(), "1|pending");
 }
 
+/// Proves K-8, O-2: the database refuses to commit an event without the outcome of its effect, so no
+/// sink gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_without_an_outcome_is_not_committed() {
+    let server = Postgres::start();
+    let hapax: Hapax = open(&server.database("outbox")).await;
+    let shelf = Shelf::default();
+    let dispatcher = hapax.outbox().dispatch(outbox(&shelf)).await.expect("a dispatcher");
+    let claim = "SELECT verdict FROM hapax.claim('sha256:' || repeat('01', 32), sha256('x'),
+        safety => 'transactional', attempt => 'att_' || repeat('11', 16));";
+    let emit = "SELECT hapax.emit('sha256:' || repeat('01', 32), 'att_' || repeat('11', 16),
+        'counted', 'flow', '1');";
+    let settle = "SELECT hapax.settle(e.key, e.attempt, e.fence, 'done') FROM hapax.effects e;";
+    let recorded = "SELECT (SELECT count(*) FROM hapax.outbox_record),
+        (SELECT count(*) FROM hapax.delivery), (SELECT count(*) FROM hapax.effect)";
+
+    for unsettled in [
+        format!("BEGIN; {claim} {emit} COMMIT"),
+        format!("BEGIN; {claim} {emit} SAVEPOINT s; {settle} ROLLBACK TO s; COMMIT"),
+    ] {
+        let refused = server.try_sql("outbox", &unsettled).expect_err("no outcome");
+        let expected = "HX209: not committed: the transaction recorded the event counted and did \
+                        not settle sha256:0101";
+        assert!(refused.contains(expected), "{refused}");
+        assert_eq!(server.sql("outbox", recorded), "0|0|0");
+    }
+    let late = server.try_sql("outbox", &format!("BEGIN; {claim} {settle} {emit} COMMIT"));
+    let late = late.expect_err("it has settled");
+    assert!(late.contains("HX207: fenced: this attempt was overtaken or has settled"), "{late}");
+    assert_eq!(server.sql("outbox", recorded), "0|0|0");
+
+    // The claim is committed first, on a lease.
+    let lease = "'lease_' || repeat('22', 16)";
+    let leased = claim.replace("safety =>", &format!("lease => {lease}, safety =>"));
+    server.sql("outbox", &format!("SELECT hapax.renew({lease})"));
+    server.sql("outbox", &leased);
+    let refused = server.try_sql("outbox", emit).expect_err("no outcome");
+    assert!(refused.contains("HX209"), "{refused}");
+    assert_eq!(server.sql("outbox", recorded), "0|0|1", "it runs");
+    rests(&dispatcher).await;
+    assert!(shelf.payloads().is_empty(), "{:?}", shelf.payloads());
+
+    server.sql("outbox", &format!("BEGIN; {emit} {emit} {settle} COMMIT"));
+    rests(&dispatcher).await;
+    assert_eq!(shelf.payloads(), ["1"]);
+    dispatcher.stop().await.expect("stopped");
+}
+
 /// Proves O-6: an event emitted by SQL goes once to each sink, however many routes name it, and
 /// nowhere where that was declared. Without a route it is refused, also when it is emitted again.
 #[tokio::test(flavor = "multi_thread")]
