@@ -513,16 +513,16 @@ SELECT 'sha256:' || lower(hex(e.key)) AS idem_key, a.about ->> 'pipeline_id' AS 
        CASE e.state WHEN 1 THEN 'sha256:' || lower(hex(s.digest)) END AS result_hash,
        strftime('%Y-%m-%dT%H:%M:%fZ', e.created / 1000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', e.updated / 1000.0, 'unixepoch') AS updated_at,
-       ifnull(a.about ->> 'checksum_in', 'sha256:' || lower(hex(e.fingerprint))) AS raw_checksum,
-       a.about ->> 'params_hash' AS params_hash,
+       a.about ->> 'checksum_in' AS raw_checksum, a.about ->> 'params_hash' AS params_hash,
        CAST(e.entry AS TEXT) AS wal_pointer
 FROM effect e
-LEFT JOIN (
+JOIN (
     SELECT id, note AS about FROM journal
     WHERE event = 0 AND note LIKE '{%' AND json_valid(note) AND note ->> 'kind' = 'pipeline.v1'
 ) a ON a.id = e.fence
 LEFT JOIN journal s ON s.id = e.entry
-WHERE e.state <> 0;
+WHERE e.state <> 0 AND a.about ->> 'pipeline_id' IS NOT NULL AND a.about ->> 'task_id' IS NOT NULL
+    AND a.about ->> 'dataset_id' IS NOT NULL AND a.about ->> 'operation_type' IS NOT NULL;
 
 CREATE VIEW ontologies AS
 SELECT o.id, o.version, o.content, o.metadata, substr(o.version, -64, 16) AS content_hash,

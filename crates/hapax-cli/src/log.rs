@@ -25,16 +25,12 @@ const VARIABLE: &str = "HAPAX_LOG";
 /// The target of log events about dispatches.
 const DISPATCH: &str = "hapax::dispatch";
 
+/// The target of the decisions of the control plane, which are logged unless a level is given.
+const CONTROL: &str = "hapax::control";
+
 /// Begins to log. Dispatches are written into this file as well, if there is one.
 pub(crate) fn listen(telemetry: Option<&Path>, format: LogFormat) -> Result<(), Failed> {
-    let level = match std::env::var(VARIABLE) {
-        Ok(text) => text.parse::<LevelFilter>().map_err(|_| {
-            Failed::usage(format!("{VARIABLE}={text:?}"))
-                .next("It is one of error, warn, info, debug, trace, off.")
-        })?,
-        Err(_) => LevelFilter::WARN,
-    };
-    let ours = Targets::new().with_target("hapax", level);
+    let ours = logged(std::env::var(VARIABLE).ok().as_deref())?;
     let text = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     let text = (format == LogFormat::Text).then(|| text.with_filter(ours.clone()));
     let json = Lines { out: Arc::new(Mutex::new(std::io::stderr())), is_log: true };
@@ -48,6 +44,20 @@ pub(crate) fn listen(telemetry: Option<&Path>, format: LogFormat) -> Result<(), 
     let all = all.with(collected());
     all.init();
     Ok(())
+}
+
+/// The events to log at this level. Unless one is given: warnings, and the decisions of the control
+/// plane.
+fn logged(level: Option<&str>) -> Result<Targets, Failed> {
+    let Some(text) = level else {
+        let warnings = Targets::new().with_target("hapax", LevelFilter::WARN);
+        return Ok(warnings.with_target(CONTROL, LevelFilter::INFO));
+    };
+    let level = text.parse::<LevelFilter>().map_err(|_| {
+        Failed::usage(format!("{VARIABLE}={text:?}"))
+            .next("It is one of error, warn, info, debug, trace, off.")
+    })?;
+    Ok(Targets::new().with_target("hapax", level))
 }
 
 /// Sends log events to a collector, and prints nothing.
@@ -179,6 +189,21 @@ impl Visit for Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Proves C-6: each decision of the control plane is logged, unless the operator says otherwise.
+    #[test]
+    fn the_decisions_of_the_control_plane_are_logged_by_default() {
+        let logs = |level: Option<&str>, target: &str, at: tracing::Level| {
+            logged(level).expect("a level").would_enable(target, &at)
+        };
+        assert!(logs(None, "hapax::control", tracing::Level::INFO));
+        assert!(!logs(None, "hapax::control", tracing::Level::DEBUG));
+        assert!(logs(None, "hapax::outbox", tracing::Level::WARN));
+        assert!(!logs(None, "hapax::outbox", tracing::Level::INFO));
+        assert!(!logs(Some("warn"), "hapax::control", tracing::Level::INFO));
+        assert!(logs(Some("debug"), "hapax::control", tracing::Level::DEBUG));
+        assert!(logged(Some("loud")).is_err());
+    }
 
     /// Proves S-6 for logs: whatever is logged stays in its line and in its field.
     #[test]

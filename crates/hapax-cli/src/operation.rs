@@ -337,7 +337,15 @@ async fn conclude(
                 return Err(Failed::new(Exit::Refused, message));
             }
             let blocks = partial.map(|effect| effect.attempt);
+            let missing = refusal.missing_argument();
             let refused = Failed::from(Error::Refused(refusal));
+            let refused = match missing {
+                Some(argument) => Failed { exit: Exit::Usage, ..refused }.next(format!(
+                    "Give --{}. See what the dataset requires: hapax datasets show",
+                    argument.replace('_', "-")
+                )),
+                None => refused,
+            };
             Err(match blocks {
                 Some(attempt) => {
                     let (key, attempt) = (key.to_string(), attempt.to_string());

@@ -2,6 +2,8 @@
 
 use hapax::{Failure, Fingerprint, KeyError, Mismatch, StoreError};
 
+use crate::registry::UnresolvedName;
+
 /// Why a request has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -110,6 +112,12 @@ fn is_away(error: &StoreError) -> bool {
 
 impl From<KeyError> for Error {
     fn from(error: KeyError) -> Self {
+        Self::KeyDerivation(error.to_string())
+    }
+}
+
+impl From<UnresolvedName> for Error {
+    fn from(error: UnresolvedName) -> Self {
         Self::KeyDerivation(error.to_string())
     }
 }

@@ -21,7 +21,7 @@ macro_rules! log_event {
 }
 
 pub(crate) fn derived(subject: EventSubject<'_>) {
-    log_event!(debug, "IDP-001", "IDP-001", subject, "idempotency key derived");
+    log_event!(info, "IDP-001", "IDP-001", subject, "idempotency key derived");
 }
 
 pub(crate) fn replayed(subject: EventSubject<'_>) {

@@ -51,5 +51,5 @@ pub use extract::{Incoming, IncomingRejection};
 pub use hapax::key::control::derive_key;
 pub use plane::ControlPlane;
 pub use receive::ControlReceiver;
-pub use registry::{Computation, Pause, Registry, RegistryError, Retry};
+pub use registry::{Computation, Pause, Registry, RegistryError, Retry, UnresolvedName};
 pub use request::ControlRequest;

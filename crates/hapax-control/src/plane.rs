@@ -114,11 +114,7 @@ impl ControlPlane {
     }
 
     pub(crate) fn known(&self, computation: &str) -> Result<&Computation, Error> {
-        let unknown = || {
-            let name: String = computation.chars().take(200).collect();
-            Error::KeyDerivation(format!("computation {name:?} is not registered"))
-        };
-        self.registry.find(computation).ok_or_else(unknown)
+        Ok(self.registry.resolve(computation)?)
     }
 
     async fn run<F, Fut, T>(

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax::{Bound, Done, Failure, Fingerprint, Hapax, How, Key, Outcome, Safety};
+use hapax::{Bound, Done, EffectBuilder, Failure, Fingerprint, Hapax, How, Key, Outcome, Safety};
 
 use crate::derive_key;
 use crate::error::Error;
@@ -58,9 +58,9 @@ impl ControlReceiver {
         Fut: Future<Output = Result<T, Failure>>,
         T: Into<Outcome>,
     {
-        let computation = request.computation.as_str();
-        let subject = EventSubject { computation, epoch: request.epoch, key: request.key };
-        let result = self.run(request, work).await;
+        let known = self.known(request)?;
+        let subject = subject(known, request);
+        let result = self.run(known, request, work).await;
         match &result {
             Ok(done) if done.how == How::Replayed => event::replayed(subject),
             Ok(_) => event::committed(subject),
@@ -69,28 +69,23 @@ impl ControlReceiver {
         result
     }
 
-    async fn run<F, Fut, T>(&self, request: &ControlRequest, work: F) -> Result<Done, Error>
+    async fn run<F, Fut, T>(
+        &self,
+        known: &Computation,
+        request: &ControlRequest,
+        work: F,
+    ) -> Result<Done, Error>
     where
         F: FnOnce(Vec<u8>) -> Fut,
         Fut: Future<Output = Result<T, Failure>>,
         T: Into<Outcome>,
     {
-        let name = &request.computation;
-        let unknown = || {
-            let name: String = name.chars().take(200).collect();
-            Error::KeyDerivation(format!("computation {name:?} is not registered"))
-        };
-        let known = self.registry.find(name).ok_or_else(unknown)?;
-        let bound = Bound { domain: known.domain().clone(), epoch: request.epoch };
-        bound.check(self.hapax.epochs().current(known.domain()).await?)?;
-        let key = match self.checked(known, request).await? {
-            Some(key) => key,
+        let record = match self.check(known, request).await? {
+            Some(record) => record,
             None => Key::from_bytes(dice()?),
         };
-        let effect = self.hapax.effect(key).payload(&request.payload).in_epoch(bound);
-        let effect = effect.safety(self.safety).label(format!("received: {name}")).wait(self.wait);
         let mut ran = false;
-        let result = effect.run(|_| {
+        let result = self.effect(known, record, request).run(|_| {
             ran = true;
             work(request.payload.clone())
         });
@@ -100,12 +95,31 @@ impl ControlReceiver {
         })
     }
 
-    /// The key under which a request is recorded here, once its own key is checked.
-    async fn checked(
+    pub(crate) fn known(&self, request: &ControlRequest) -> Result<&Computation, Error> {
+        Ok(self.registry.resolve(&request.computation)?)
+    }
+
+    /// The effect of a request that was checked, under the key of its record.
+    pub(crate) fn effect(
+        &self,
+        known: &Computation,
+        record: Key,
+        request: &ControlRequest,
+    ) -> EffectBuilder {
+        let effect = self.hapax.effect(record).payload(&request.payload);
+        let effect = effect.in_epoch(bound(known, request)).safety(self.safety);
+        effect.label(received_label(known)).wait(self.wait)
+    }
+
+    /// Checks a request before it is claimed: the epoch, then the recorded payload, then the key.
+    /// Returns the key of its record; none if the computation is never retried.
+    pub(crate) async fn check(
         &self,
         known: &Computation,
         request: &ControlRequest,
     ) -> Result<Option<Key>, Error> {
+        let current = self.hapax.epochs().current(known.domain()).await?;
+        bound(known, request).check(current)?;
         let key = match (known.retry(), request.key) {
             (Some(_), Some(key)) => key,
             (None, None) => return Ok(None),
@@ -119,7 +133,7 @@ impl ControlReceiver {
                 )));
             }
         };
-        let record = Key::derive("control.received.v1", &[("key", key.as_bytes())])?;
+        let record = Key::derive(RECEIVED, &[("key", key.as_bytes())])?;
         let asked = Fingerprint::of(&request.payload);
         if let Some(recorded) =
             self.hapax.effects().show(record).await?.map(|effect| effect.fingerprint)
@@ -133,4 +147,20 @@ impl ControlReceiver {
         }
         Ok(Some(record))
     }
+}
+
+/// The derivation of the keys under which received requests are recorded.
+pub(crate) const RECEIVED: &str = "control.received.v1";
+
+/// The label of the record of a received request.
+pub(crate) fn received_label(known: &Computation) -> String {
+    format!("received: {}", known.name())
+}
+
+pub(crate) fn subject<'a>(known: &'a Computation, request: &ControlRequest) -> EventSubject<'a> {
+    EventSubject { computation: known.name(), epoch: request.epoch, key: request.key }
+}
+
+fn bound(known: &Computation, request: &ControlRequest) -> Bound {
+    Bound { domain: known.domain().clone(), epoch: request.epoch }
 }

@@ -91,6 +91,18 @@ pub enum RegistryError {
     Full,
 }
 
+/// Why a name stands for no computation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnresolvedName {
+    /// No computation has it.
+    #[error("computation {0:?} is not registered")]
+    Unknown(String),
+    /// It is the short name of several. These are their full names.
+    #[error("the short name stands for several computations: {}", .0.join(", "))]
+    Ambiguous(Vec<String>),
+}
+
 /// How often a computation may be retried at most.
 const MOST_RETRIES: u32 = 100;
 
@@ -145,6 +157,11 @@ impl Computation {
     pub fn meaning(&self) -> Safety {
         self.safety
     }
+}
+
+/// The second word of `domain.computation.vN`.
+fn short_name(name: &str) -> Option<&str> {
+    name.split('.').nth(1)
 }
 
 /// The first word of `domain.computation.vN`.
@@ -221,6 +238,36 @@ impl Registry {
         self.0.get(name)
     }
 
+    /// The computation of this full name, or of this short name if it belongs to one computation
+    /// only.
+    ///
+    /// ```
+    /// use hapax_control::{Computation, Registry, UnresolvedName};
+    ///
+    /// let probe = Registry::standard().resolve("health_probe").map(|it| it.name().to_owned());
+    /// assert_eq!(probe, Ok("connector.health_probe.v1".to_owned()));
+    ///
+    /// let second = Computation::fail_fast("federation.health_probe.v1")?;
+    /// let registry = Registry::standard().with(second)?;
+    /// assert!(matches!(registry.resolve("health_probe"), Err(UnresolvedName::Ambiguous(_))));
+    /// # Ok::<(), hapax_control::RegistryError>(())
+    /// ```
+    pub fn resolve(&self, name: &str) -> Result<&Computation, UnresolvedName> {
+        if let Some(computation) = self.find(name) {
+            return Ok(computation);
+        }
+        let has_name = |computation: &&Computation| short_name(&computation.name) == Some(name);
+        let candidates: Vec<_> = self.iter().filter(has_name).collect();
+        match candidates[..] {
+            [computation] => Ok(computation),
+            [] => Err(UnresolvedName::Unknown(name.chars().take(200).collect())),
+            _ => {
+                let names = candidates.iter().map(|computation| computation.name.clone());
+                Err(UnresolvedName::Ambiguous(names.collect()))
+            }
+        }
+    }
+
     /// All of them, by name.
     pub fn iter(&self) -> impl Iterator<Item = &Computation> {
         self.0.values()
@@ -268,6 +315,29 @@ mod tests {
         assert!(matches!(twice, Err(RegistryError::Twice(_))));
         let often = Retry::fixed(MOST_RETRIES + 1, Duration::ZERO);
         assert!(matches!(Computation::retryable("a.b.v1", often), Err(RegistryError::Retries(_))));
+    }
+
+    /// Proves C-2: the document's table has short names. One that several computations have is
+    /// refused, and is never resolved to the first of them.
+    #[test]
+    fn a_short_name_stands_for_one_computation() {
+        let registry = Registry::standard();
+        for full in registry.iter().map(Computation::name) {
+            let short = short_name(full).unwrap();
+            for name in [full, short] {
+                assert_eq!(registry.resolve(name).map(Computation::name), Ok(full));
+            }
+        }
+        for bad in ["", "connector", "v1", "connector.health_probe", "health_probe.v1", "probe"] {
+            let unknown = Err(UnresolvedName::Unknown(bad.to_owned()));
+            assert_eq!(registry.resolve(bad), unknown);
+        }
+        let next = Computation::fail_fast("connector.health_probe.v2").unwrap();
+        let registry = registry.with(next).unwrap();
+        let both = ["connector.health_probe.v1", "connector.health_probe.v2"];
+        let ambiguous = Err(UnresolvedName::Ambiguous(both.map(str::to_owned).to_vec()));
+        assert_eq!(registry.resolve("health_probe"), ambiguous);
+        assert!(both.iter().all(|name| registry.resolve(name).is_ok()));
     }
 
     #[test]

@@ -182,6 +182,20 @@ impl Refusal {
         }
     }
 
+    /// The argument that the caller left out, if that is the reason. The caller gives it: a reviewer
+    /// has nothing to decide.
+    pub fn missing_argument(&self) -> Option<&'static str> {
+        match self {
+            Self::Care(_) => Some("justification"),
+            Self::Sovereignty(_) => Some("governance_ref"),
+            Self::Budget { .. }
+            | Self::Contract(_)
+            | Self::Check(_)
+            | Self::Unregistered
+            | Self::Review(_) => None,
+        }
+    }
+
     /// The guard that refused, read from the recorded text of a refusal.
     pub fn guard_of(text: &str) -> Option<&'static str> {
         let guards =

@@ -1,6 +1,6 @@
 //! Counters of operations, under the names and labels that dashboards know.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::operation::OperationNote;
@@ -116,9 +116,22 @@ impl Labels {
             sovereignty_event: about.terms.sovereign,
         }
     }
+
+    /// The labels of operations whose own labels are one set too many.
+    fn other(&self) -> Self {
+        let other = || "other".to_owned();
+        Self {
+            pipeline: other(),
+            task: other(),
+            dataset_id: other(),
+            env: self.env.clone(),
+            operation_type: other(),
+            sovereignty_event: self.sovereignty_event,
+        }
+    }
 }
 
-/// The most counters, each a meter with its labels. Counts beyond them have empty labels.
+/// The most counters, each a meter with its labels. Counts beyond them have the labels `other`.
 const MOST: usize = 10_000;
 
 /// The counts of this process.
@@ -131,7 +144,7 @@ impl Meters {
         let full = counts.len() >= MOST;
         let known = (meter, labels.clone());
         let place =
-            if full && !counts.contains_key(&known) { (meter, Labels::default()) } else { known };
+            if full && !counts.contains_key(&known) { (meter, labels.other()) } else { known };
         let sum = counts.entry(place).or_default();
         *sum = sum.saturating_add(count);
     }
@@ -140,6 +153,22 @@ impl Meters {
     pub fn counts(&self) -> Vec<(Meter, Labels, u64)> {
         let counts = self.lock();
         counts.iter().map(|((meter, labels), count)| (*meter, labels.clone(), *count)).collect()
+    }
+
+    /// The same for a collector: under the labels of each operation all meters, and 0 for those that
+    /// did not count it.
+    pub fn series(&self) -> Vec<(Meter, Labels, u64)> {
+        let counts = self.lock();
+        let labels: BTreeSet<&Labels> = counts.keys().map(|(_, labels)| labels).collect();
+        let mut series = Vec::with_capacity(labels.len() * Meter::ALL.len());
+        for meter in Meter::ALL {
+            for labels in &labels {
+                let known = (meter, Labels::clone(labels));
+                let count = counts.get(&known).copied().unwrap_or_default();
+                series.push((meter, known.1, count));
+            }
+        }
+        series
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(Meter, Labels), u64>> {
@@ -179,6 +208,42 @@ mod tests {
         about.terms.sovereign = true;
         let values = ["hydrology", "load", "flow", "test", "append", "true"];
         assert_eq!(Labels::of(&about, "test").values(), values);
+    }
+
+    /// Proves P-15: a collector gets each meter of an operation with all its labels, and nothing
+    /// with empty labels.
+    #[test]
+    fn every_series_has_labels() {
+        let meters = Meters::default();
+        assert!(meters.series().is_empty());
+        let named = |name: String| Labels {
+            pipeline: name.clone(),
+            task: name.clone(),
+            dataset_id: name.clone(),
+            env: "test".into(),
+            operation_type: name,
+            sovereignty_event: false,
+        };
+        meters.add(Meter::Hits, &named("flow".into()), 2);
+        let series = meters.series();
+        assert_eq!(series.len(), Meter::ALL.len());
+        for (meter, labels, count) in series {
+            assert_eq!(
+                (labels.pipeline.as_str(), count),
+                ("flow", u64::from(meter == Meter::Hits) * 2)
+            );
+        }
+        for nth in 0..MOST {
+            meters.add(Meter::Hits, &named(nth.to_string()), 1);
+        }
+        let series = meters.series();
+        assert!(
+            series.iter().all(|(_, labels, _)| labels.values().iter().all(|it| !it.is_empty()))
+        );
+        let other = series.iter().find(|(meter, labels, _)| {
+            (*meter, labels.pipeline.as_str()) == (Meter::Hits, "other")
+        });
+        assert_eq!(other.map(|(.., count)| *count), Some(1));
     }
 
     #[test]

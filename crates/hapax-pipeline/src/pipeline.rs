@@ -353,10 +353,11 @@ impl Pipeline {
         }
     }
 
-    /// Logs a refusal, and opens a review where the dataset requires one.
+    /// Logs a refusal, and opens a review where the dataset requires one. A missing argument opens
+    /// none: it is the caller's to give, and no approval takes its place.
     pub(crate) async fn refused(&self, stage: &Stage, refusal: Refusal) -> Result<Error, Error> {
         say_refused(&stage.about, &refusal);
-        if stage.declared.dataset.review {
+        if stage.declared.dataset.review && refusal.missing_argument().is_none() {
             review::open(&self.hapax, &stage.about, &refusal.to_string()).await?;
         }
         Ok(Error::Refused(refusal))

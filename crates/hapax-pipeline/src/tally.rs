@@ -1,11 +1,11 @@
 //! Recent results of operations on datasets: a fold over the sealed journal, kept up to date.
 //!
-//! Entries that are not sealed yet, about a second's worth, are not counted. Neither are refusals
+//! Operations are counted, not attempts: the newest end of an operation is its result. Entries that are not sealed yet, about a second's worth, are not counted. Neither are refusals
 //! by a guard.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
-use hapax::{Hapax, Namespace, Slo, Tally, Timestamp};
+use hapax::{Hapax, Key, Namespace, Slo, Tally, Timestamp};
 use tokio::sync::Mutex;
 
 use crate::error::Error;
@@ -26,8 +26,8 @@ struct Ends {
     /// The next leaf to read.
     next: u64,
     fold: Fold,
-    /// When operations on a dataset ended, and whether they failed.
-    ends: HashMap<(Namespace, String), VecDeque<(Timestamp, bool)>>,
+    /// The newest end of each operation on a dataset: when it was, and whether the operation failed.
+    ends: HashMap<(Namespace, String), HashMap<Key, (Timestamp, bool)>>,
 }
 
 impl Tallies {
@@ -43,7 +43,7 @@ impl Tallies {
         let mut ends = self.0.lock().await;
         // A new dataset or a longer window starts the fold again.
         if ends.window_ms < slo.window_ms || !ends.ends.contains_key(&name) {
-            ends.ends.insert(name.clone(), VecDeque::new());
+            ends.ends.insert(name.clone(), HashMap::new());
             ends.window_ms = ends.window_ms.max(slo.window_ms);
             ends.begin(hapax, now).await?;
         }
@@ -71,7 +71,7 @@ impl Ends {
             }
         }
         (self.next, self.fold) = (low, Fold::default());
-        self.ends.values_mut().for_each(VecDeque::clear);
+        self.ends.values_mut().for_each(HashMap::clear);
         Ok(())
     }
 
@@ -86,9 +86,10 @@ impl Ends {
                     RunChange::Fail { .. } | RunChange::Abort { .. } => true,
                     RunChange::Start | RunChange::Running { .. } => continue,
                 };
+                let (key, at) = (moment.run.key, moment.mark.at);
                 let name = (moment.run.namespace, moment.run.about.operation.dataset_id);
                 if let Some(ends) = self.ends.get_mut(&name) {
-                    ends.push_back((moment.mark.at, failed));
+                    ends.insert(key, (at, failed));
                 }
             }
             self.next = page.next;
@@ -101,10 +102,8 @@ impl Ends {
     fn count(&mut self, name: &(Namespace, String), now: Timestamp, window_ms: u64) -> Tally {
         let Some(ends) = self.ends.get_mut(name) else { return Tally::default() };
         let (oldest, since) = (before(now, self.window_ms), before(now, window_ms));
-        while ends.front().is_some_and(|(at, _)| *at < oldest) {
-            ends.pop_front();
-        }
-        let counted = ends.iter().filter(|(at, _)| *at >= since);
+        ends.retain(|_, (at, _)| *at >= oldest);
+        let counted = ends.values().filter(|(at, _)| *at >= since);
         counted.fold(Tally::default(), |tally, (_, failed)| Tally {
             ended: tally.ended + 1,
             failed: tally.failed + u64::from(*failed),

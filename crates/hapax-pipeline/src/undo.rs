@@ -2,7 +2,7 @@
 //! registered, under the lock of its dataset, and journals the person and the reason.
 
 use hapax::document::Object;
-use hapax::{AttemptId, Cause, Failure, Judged, Key, OnLock, Safety, State};
+use hapax::{AttemptId, Cause, Failure, Judged, Key, OnLock, Safety, State, StateName};
 
 use crate::error::Error;
 use crate::lifecycle::Stage;
@@ -39,8 +39,7 @@ impl Pipeline {
         if let Some(refusal) = review::unanswered(&self.hapax, key).await? {
             return Err(Error::Refused(refusal));
         }
-        let fields: [(&str, &[u8]); 1] = [("attempt", attempt.as_bytes())];
-        let effect = self.hapax.effect(Key::derive(KIND, &fields)?).label("roll back");
+        let effect = self.hapax.effect(record_key(attempt)?).label("roll back");
         // Each step is an effect and is undone once; doing the rest again changes nothing.
         let effect =
             effect.safety(Safety::Transactional).about(undo_note(&stage, key, actor, note));
@@ -70,6 +69,31 @@ impl Pipeline {
             _ => RollbackResult::Undone,
         })
     }
+
+    /// Whether [`take_back`](Self::take_back) would undo something now: the attempt is the last one
+    /// at its operation, it happened or may have, it was not undone before, and no review of it is
+    /// pending or rejected. Whether its steps have handlers is not checked.
+    pub async fn can_take_back(&self, key: Key, attempt: AttemptId) -> Result<bool, Error> {
+        let effect = self.hapax.effects().show(key).await?;
+        let Some(effect) = effect.filter(|effect| effect.attempt == attempt) else {
+            return Ok(false);
+        };
+        let rolled_back =
+            matches!(&effect.state, State::Failed(failure) if failure.cause == Cause::RolledBack);
+        if rolled_back || may_be_undone(&effect.state).is_err() {
+            return Ok(false);
+        }
+        let record = self.hapax.effects().show(record_key(attempt)?).await?;
+        if record.is_some_and(|record| record.state.name() == StateName::Succeeded) {
+            return Ok(false);
+        }
+        Ok(review::unanswered(&self.hapax, key).await?.is_none())
+    }
+}
+
+/// The key of the record that an attempt was taken back.
+fn record_key(attempt: AttemptId) -> Result<Key, Error> {
+    Ok(Key::derive(KIND, &[("attempt", attempt.as_bytes())])?)
 }
 
 /// The `kind` of the note.

@@ -29,8 +29,8 @@ LEFT JOIN LATERAL (
     FROM hapax.dispatched d WHERE d.span @> e.seq AND e.seq = ANY (d.seqs)
 ) done ON true;
 
--- The log of operations. The number of a grant is its fence, so its note is found there, until its part of
--- the journal is archived.
+-- The log of operations, and of no other effects. The number of a grant is its fence, so its note is found
+-- there, until its part of the journal is archived.
 CREATE VIEW hapax.idempotency_log AS
 SELECT 'sha256:' || encode(e.key, 'hex') AS idem_key, a.about ->> 'pipeline_id' AS pipeline_id,
        a.about ->> 'task_id' AS task_id, a.about ->> 'dataset_id' AS dataset_id,
@@ -40,13 +40,13 @@ SELECT 'sha256:' || encode(e.key, 'hex') AS idem_key, a.about ->> 'pipeline_id' 
        CASE WHEN e.state = 1 THEN 'sha256:' || encode(coalesce(e.digest, sha256(e.outcome)), 'hex') END
            AS result_hash,
        to_timestamp(e.created / 1000.0) AS created_at, to_timestamp(e.updated / 1000.0) AS updated_at,
-       coalesce(a.about ->> 'checksum_in', 'sha256:' || encode(e.fingerprint, 'hex')) AS raw_checksum,
-       a.about ->> 'params_hash' AS params_hash,
+       a.about ->> 'checksum_in' AS raw_checksum, a.about ->> 'params_hash' AS params_hash,
        e.entry::text AS wal_pointer
 FROM hapax.effect e
-LEFT JOIN hapax.journal j ON j.id = e.fence AND j.event = 0
+JOIN hapax.journal j ON j.id = e.fence AND j.event = 0
 CROSS JOIN LATERAL (SELECT hapax.about(j.note) AS about) a
-WHERE e.state <> 0;
+WHERE e.state <> 0 AND a.about ->> 'pipeline_id' IS NOT NULL AND a.about ->> 'task_id' IS NOT NULL
+    AND a.about ->> 'dataset_id' IS NOT NULL AND a.about ->> 'operation_type' IS NOT NULL;
 
 CREATE VIEW hapax.extraction_results AS
 SELECT 'sha256:' || encode(s.key, 'hex') AS idempotency_key, s.ontology AS ontology_id,

@@ -15,6 +15,7 @@ use http::request::Parts;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::api::named_by_path;
 use crate::problem::{FORBIDDEN, MALFORMED, NOT_LOCAL, Problem, TOO_OFTEN, UNKNOWN_CALLER};
 use crate::server::Server;
 
@@ -274,7 +275,7 @@ pub(crate) async fn admit(
         Ok(caller) => caller,
         Err(problem) => {
             let unknown = problem.status == StatusCode::UNAUTHORIZED.as_u16();
-            let mut response = problem.into_response();
+            let mut response = named_by_path(head.uri.path(), problem).into_response();
             if unknown {
                 let ask = HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(WWW_AUTHENTICATE, ask);

@@ -15,6 +15,8 @@ mod run;
 mod settings;
 mod workflow;
 
+pub(crate) use control::named_by_path;
+
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};

@@ -194,6 +194,11 @@ pub(crate) fn register_counts(
 ) -> prometheus::Result<()> {
     for (name, help, count) in [
         ("hapax_grants_total", "Permissions given.", counts.granted),
+        ("hapax_retries_total", "Permissions given after an earlier attempt.", counts.retried),
+        ("hapax_replays_total", "Outcomes replayed.", counts.replayed),
+        ("hapax_cache_hits_total", "Outcomes that the cache had.", counts.cache_hits),
+        ("hapax_cache_misses_total", "Outcomes that the cache did not have.", counts.cache_misses),
+        ("hapax_lock_failures_total", "Requests whose lock was held.", counts.lock_failures),
         ("hapax_conflicts_total", "Keys used with another payload.", counts.conflicts),
         ("hapax_blocked_total", "Requests whose effect needs attention.", counts.blocked),
     ] {
@@ -201,26 +206,15 @@ pub(crate) fn register_counts(
         counter.inc_by(count);
         registry.register(Box::new(counter))?;
     }
-    for (meter, help, all) in [
-        (Meter::Replays, "Outcomes replayed.", counts.replayed),
-        (Meter::LockFailures, "Locks held by others.", counts.lock_failures),
-        (Meter::Retries, "Attempts after the first.", counts.retried),
-        (Meter::LineageRewrites, "Lineage written again.", 0),
-        (Meter::Hits, "Outcomes that were known.", counts.cache_hits),
-        (Meter::Misses, "Outcomes that were not.", counts.cache_misses),
-        (Meter::Energy, "Estimated energy of operations.", 0),
-        (Meter::Carbon, "Estimated carbon emissions of operations.", 0),
-    ] {
+    // Operations of pipelines, each with its labels. Other effects are counted above only.
+    let series = meters.series();
+    for meter in Meter::ALL {
         let name = format!("{}_total", meter.name().replace('.', "_"));
-        let counter = CounterVec::new(Opts::new(name, help), &Labels::NAMES)?;
+        let counter = CounterVec::new(Opts::new(name, meter.description()), &Labels::NAMES)?;
         let unit = meter.unit().unwrap_or(1.0);
-        let mut rest = all;
-        for (_, labels, count) in meters.counts().iter().filter(|(other, ..)| *other == meter) {
+        for (_, labels, count) in series.iter().filter(|(other, ..)| *other == meter) {
             counter.with_label_values(&labels.values()).inc_by(*count as f64 * unit);
-            rest = rest.saturating_sub(*count);
         }
-        // Effects that are no operation of a pipeline have empty labels.
-        counter.with_label_values(&[""; 6]).inc_by(rest as f64);
         registry.register(Box::new(counter))?;
     }
     Ok(())

@@ -89,7 +89,8 @@ pub(crate) const KEY_NOT_DERIVED: Kind = Kind {
     code: "HX0401",
     title: "No key can be derived",
     retryable: false,
-    next: "Name a registered computation: GET /v1/control lists them.",
+    next: "Name a registered computation, GET /v1/control, and send the key that follows from it, \
+           the epoch and the bytes.",
 };
 
 /// The request has no key, and needs one.

@@ -12,7 +12,7 @@ mod pipeline;
 mod workflow;
 
 pub(crate) use control::pauses_ms;
-pub use control::{Computation, ControlClaim, ControlVerdict};
+pub use control::{Computation, ControlClaim, ControlReceive, ControlVerdict};
 pub use effect::{
     Claim, Decision, Effect, Judged, LookResult, Looked, Outcome, ReportName, Reset, Resolve,
     Safety, Settle, Settled, Step, Undo, Undone, Verdict,

@@ -31,7 +31,8 @@ SELECT lower(printf('%s-%s-%s-%s-%s', substr(hex(e.outbox_id), 1, 8), substr(hex
            'unixepoch') AS updated_at
 FROM outbox_record e JOIN namespace n ON n.id = e.namespace;
 
--- The log of operations. The number of a grant is its fence, so its note is found there.
+-- The log of operations, and of no other effects. The number of a grant is its fence, so its note is
+-- found there.
 CREATE VIEW idempotency_log AS
 SELECT 'sha256:' || lower(hex(e.key)) AS idem_key, a.about ->> 'pipeline_id' AS pipeline_id,
        a.about ->> 'task_id' AS task_id, a.about ->> 'dataset_id' AS dataset_id,
@@ -41,16 +42,16 @@ SELECT 'sha256:' || lower(hex(e.key)) AS idem_key, a.about ->> 'pipeline_id' AS 
        CASE e.state WHEN 1 THEN 'sha256:' || lower(hex(s.digest)) END AS result_hash,
        strftime('%Y-%m-%dT%H:%M:%fZ', e.created / 1000.0, 'unixepoch') AS created_at,
        strftime('%Y-%m-%dT%H:%M:%fZ', e.updated / 1000.0, 'unixepoch') AS updated_at,
-       ifnull(a.about ->> 'checksum_in', 'sha256:' || lower(hex(e.fingerprint))) AS raw_checksum,
-       a.about ->> 'params_hash' AS params_hash,
+       a.about ->> 'checksum_in' AS raw_checksum, a.about ->> 'params_hash' AS params_hash,
        CAST(e.entry AS TEXT) AS wal_pointer
 FROM effect e
-LEFT JOIN (
+JOIN (
     SELECT id, note AS about FROM journal
     WHERE event = 0 AND note LIKE '{%' AND json_valid(note) AND note ->> 'kind' = 'pipeline.v1'
 ) a ON a.id = e.fence
 LEFT JOIN journal s ON s.id = e.entry
-WHERE e.state <> 0;
+WHERE e.state <> 0 AND a.about ->> 'pipeline_id' IS NOT NULL AND a.about ->> 'task_id' IS NOT NULL
+    AND a.about ->> 'dataset_id' IS NOT NULL AND a.about ->> 'operation_type' IS NOT NULL;
 
 -- Results larger than 64 KiB lie compressed elsewhere, and are not shown.
 CREATE VIEW extraction_results AS

@@ -1,8 +1,10 @@
 //! `hapax journal roll-back` and `hapax journal roll-backs`: lists operations that can be undone,
 //! and undoes one.
 
-use hapax::{Digest, Step};
-use hapax_pipeline::{Fold, Pipeline, RollbackResult, RunChange};
+use std::collections::HashMap;
+
+use hapax::{Digest, Key, Step};
+use hapax_pipeline::{Fold, Moment, Pipeline, RollbackResult, RunChange};
 use serde_json::{Value, json};
 
 use crate::args::Global;
@@ -14,48 +16,59 @@ use crate::{output, run};
 /// How many entries are read at once.
 const PAGE: usize = 1_000;
 
-/// Lists operations that happened, or may have, and that registered how to undo them: the place of
-/// each in the journal, its steps, and their checksum.
+/// Lists the operations that `roll-back` would undo now: the place of each in the journal, its
+/// steps, and their checksum.
 pub(super) async fn list(global: &Global, args: &RollBacks) -> Result<Exit, Failed> {
     let hapax = output::builder(global).open(&global.db).await?;
     let hapax = hapax.in_namespace(output::namespace(global)?);
-    let (mut fold, mut after, mut rows) = (Fold::default(), 0, Vec::new());
+    let pipeline = Pipeline::new(hapax.clone());
+    // An attempt may have several entries, such as when its outcome was found out later.
+    let mut newest: HashMap<Key, (Moment, Vec<Step>)> = HashMap::new();
+    let (mut fold, mut after) = (Fold::default(), 0);
     loop {
         let page = hapax.journal().entries(after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after = last.id;
         for moment in page.iter().filter_map(|entry| fold.push(entry)) {
-            let (run, dataset) = (&moment.run, &moment.run.about.operation.dataset_id);
+            let (key, attempt) = (moment.run.key, moment.run.attempt);
+            let dataset = &moment.run.about.operation.dataset_id;
             let wanted = args.dataset.as_ref().is_none_or(|wanted| wanted == dataset);
             let done =
                 matches!(moment.change, RunChange::Complete { .. } | RunChange::Running { .. });
-            if !done || !wanted || run.namespace != *hapax.namespace() {
+            if !done || !wanted || moment.run.namespace != *hapax.namespace() {
                 continue;
             }
-            let steps = hapax.effects().steps(run.key, run.attempt).await?;
-            if steps.is_empty() {
-                continue;
+            let steps = hapax.effects().steps(key, attempt).await?;
+            // The command undoes steps of `hapax run`; others have their handlers elsewhere.
+            let ours = !steps.is_empty() && steps.iter().all(|step| step.name == run::UNDO);
+            if ours && pipeline.can_take_back(key, attempt).await? {
+                newest.insert(key, (moment, steps));
             }
-            let (bundle, checksum) = bundle(&steps);
-            let pointer = moment.mark.entry;
-            if global.json {
-                output::json(&json!({
-                    "pointer": pointer, "key": run.key.to_string(), "dataset_id": dataset,
-                    "attempt": run.attempt.to_string(), "steps": bundle, "checksum": checksum,
-                    "restore": command(["journal", "roll-back", &pointer.to_string(), "--checksum", &checksum, "--note", "WHY"]),
-                }));
-            }
-            let last = steps.last().map(|step| text(&step.payload)).unwrap_or_default();
-            rows.push(vec![
-                pointer.to_string(),
-                dataset.clone(),
-                steps.len().to_string(),
-                output::plain(Some(&last)),
-                checksum,
-            ]);
         }
     }
     hapax.close().await?;
+    let mut found: Vec<_> = newest.into_values().collect();
+    found.sort_by_key(|(moment, _)| moment.mark.entry);
+    let mut rows = Vec::new();
+    for (moment, steps) in &found {
+        let (pointer, dataset) = (moment.mark.entry, &moment.run.about.operation.dataset_id);
+        let (bundle, checksum) = bundle(steps);
+        if global.json {
+            output::json(&json!({
+                "pointer": pointer, "key": moment.run.key.to_string(), "dataset_id": dataset,
+                "attempt": moment.run.attempt.to_string(), "steps": bundle, "checksum": checksum,
+                "restore": command(["journal", "roll-back", &pointer.to_string(), "--checksum", &checksum, "--note", "WHY"]),
+            }));
+        }
+        let last = steps.last().map(|step| text(&step.payload)).unwrap_or_default();
+        rows.push(vec![
+            pointer.to_string(),
+            dataset.clone(),
+            steps.len().to_string(),
+            output::plain(Some(&last)),
+            checksum,
+        ]);
+    }
     if !global.json {
         output::table(&["POINTER", "DATASET", "STEPS", "LAST", "CHECKSUM"], &rows);
     }

@@ -60,7 +60,13 @@ fn a_collector_receives_spans_and_metrics() {
         let answer = curl(&["-H", json, "-d", text, &format!("{api}/extract")]);
         assert!(answer.contains(known), "{answer}");
     }
+    let publish = r#"{"pipeline_id": "hydrology", "task_id": "load", "dataset_id": "flow",
+        "operation_type": "publish", "version": "v1", "checksum_in": "sha256:5f2b",
+        "params_hash": "sha256:9c41", "timestamp_bucket": "2026-11-16T00:00:00Z"}"#;
+    let operations = format!("http://{}/v1/operations", server.address);
+    assert!(curl(&["-H", json, "-d", publish, &operations]).contains("granted"));
     for name in [
+        "hapax.replays",
         "kfm.idempotent_replays",
         "kfm.lock_acquire_failures",
         "kfm.retry_events",
@@ -155,7 +161,7 @@ fn a_single_run_exports_its_metrics_before_it_ends() {
     }
     let second = exported(&publish, 0);
     assert!(received(&second, "/v1/metrics", b"kfm.idempotent_replays"));
-    let refused = exported(&operation("sites", "v1", &["--", "true"]), 73);
+    let refused = exported(&operation("sites", "v1", &["--", "true"]), 64);
     assert!(received(&refused, "/v1/logs", b"a guard said no"));
     assert!(received(&refused, "/v1/logs", b"sites"));
 }

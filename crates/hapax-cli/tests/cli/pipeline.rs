@@ -148,12 +148,14 @@ fn a_day(shop: &Shop) {
     assert!(!shop.dir.path("out2.json").exists());
 
     let survey = operation("sites", "v1", &["--", "echo", "at 38.123456, -97.123456"]);
-    shop.hapax(&survey).exits(73).says("justification");
-    let justified = operation(
-        "sites",
-        "v1",
-        &["--justification", "a survey", "--", "echo", "at 38.123456, -97.123456"],
-    );
+    // A missing argument is wrong usage. There is nothing for a reviewer to decide.
+    shop.hapax(&survey).exits(64).says("Give --justification");
+    shop.hapax(&["reviews", "list"]).exits(0).shows("There are no pending reviews.");
+    let why = ["--justification", "a survey"];
+    let echo = ["--", "echo", "at 38.123456, -97.123456"];
+    let early = operation("sites", "v1", &[&why[..], &["--pre", "false"], &echo].concat());
+    shop.hapax(&early).exits(73).says("check: false");
+    let justified = operation("sites", "v1", &[&why[..], &echo].concat());
     shop.hapax(&justified).exits(73).says("its review is pending");
     let reviews = shop.hapax(&["reviews", "list", "--json"]).exits(0).json();
     let review = reviews["review"].as_str().expect("a review");

@@ -13,6 +13,8 @@ use super::*;
 on_both! {
     guards_say_no_and_say_why
     a_spent_error_budget_stops_operations
+    the_error_budget_counts_operations_and_not_attempts
+    a_missing_argument_opens_no_review
     a_review_is_opened_and_decided_once
     a_refusal_for_want_of_a_yes_is_journalled
     a_person_may_escalate_any_operation
@@ -159,29 +161,91 @@ mod cases {
         assert_eq!(count.get(), 2);
     }
 
+    /// Proves P-9: however often an operation is tried, it fails once. If its last attempt succeeds,
+    /// it did not fail.
+    pub(super) async fn the_error_budget_counts_operations_and_not_attempts(ledger: Arc<Ledger>) {
+        let slo = Some(Slo { window_ms: 3_600_000, objective_ppm: 900_000 });
+        ledger.declare("flow", Dataset { slo, ..Dataset::default() }).await;
+        let (pipeline, count) = (ledger.pipeline(), Count::default());
+        let fail = async |nth: usize| {
+            let builder = transactional(pipeline.operation(operation("flow", nth)));
+            let failed = builder.run(|_| async { Err(WorkError::not_done("no")) }).await;
+            let failed = failed.expect_err("failed");
+            assert!(matches!(failed, Error::Failed { .. }), "{nth}: {failed}");
+            ledger.hapax.pass().await.expect("sealed");
+        };
+        // One operation may fail, and one has failed.
+        for _ in 0..4 {
+            fail(1).await;
+        }
+        done(pipeline.operation(operation("flow", 1)), &count).await.expect("done");
+        ledger.hapax.pass().await.expect("sealed");
+        // It succeeded in the end, so another operation may fail.
+        for nth in [2, 2, 2, 3] {
+            fail(nth).await;
+        }
+        let error = done(pipeline.operation(operation("flow", 4)), &count).await;
+        let Err(Error::Refused(Refusal::Budget { failed, of, allowed })) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!((failed, of, allowed), (2, 3, 1));
+        assert_eq!(count.get(), 1);
+    }
+
+    /// Proves P-7 and P-16: a caller that forgot an argument gives it. A reviewer has nothing to
+    /// decide, so no review is opened, and the next call needs no approval.
+    pub(super) async fn a_missing_argument_opens_no_review(ledger: Arc<Ledger>) {
+        let masked = Dataset { masked: Some(5), review: true, ..Dataset::default() };
+        ledger.declare("masked", masked).await;
+        let restricted = Dataset { restricted: true, review: true, ..Dataset::default() };
+        ledger.declare("restricted", restricted).await;
+        let (pipeline, count) = (ledger.pipeline(), Count::default());
+        for (dataset, argument) in [("masked", "justification"), ("restricted", "governance_ref")] {
+            let refused = done(pipeline.operation(operation(dataset, 1)), &count).await;
+            let Err(Error::Refused(refusal)) = refused else { panic!("{refused:?}") };
+            assert_eq!(refusal.missing_argument(), Some(argument));
+            let client =
+                PermitRequest { operation: operation(dataset, 1), ..PermitRequest::default() };
+            let attempt = hapax::AttemptId::from_bytes([argument.len() as u8; 16]);
+            let refused = pipeline.permit(client, attempt).await;
+            assert!(matches!(&refused, Err(Error::Refused(_))), "{refused:?}");
+            let reviews = review::list(&ledger.hapax, false, 10).await.expect("reviews");
+            assert!(reviews.is_empty(), "{reviews:?}");
+            let complete = Operation {
+                justification: Some("a survey".into()),
+                governance_ref: Some("board/7".into()),
+                ..operation(dataset, 1)
+            };
+            done(pipeline.operation(complete), &count).await.expect("done");
+        }
+        assert_eq!(count.get(), 2);
+    }
+
     /// Proves P-13 and P-16: a refusal opens a review where the dataset requires one. The operation
     /// is not tried until a reviewer approves, and its guards hold after that.
     pub(super) async fn a_review_is_opened_and_decided_once(ledger: Arc<Ledger>) {
         let theirs = Dataset { masked: Some(5), review: true, ..Dataset::default() };
         ledger.declare("theirs", theirs).await;
         let (pipeline, count, hapax) = (ledger.pipeline(), Count::default(), &ledger.hapax);
-        let ask = |why: Option<&str>| {
-            let justification = why.map(str::to_owned);
-            done(pipeline.operation(Operation { justification, ..operation("theirs", 1) }), &count)
+        let ask = |nth: usize, ready: bool| {
+            let justification = Some("a survey".to_owned());
+            let request = Operation { justification, ..operation("theirs", nth) };
+            let check = move |_| async move { if ready { Ok(()) } else { Err("no".to_owned()) } };
+            done(pipeline.operation(request).before("ready", check), &count)
         };
         let refusal = |result: Result<Finished, Error>| match result {
             Err(Error::Refused(refusal)) => refusal.guard(),
             other => panic!("not refused: {other:?}"),
         };
-        assert_eq!(refusal(ask(None).await), "care");
-        assert_eq!(refusal(ask(Some("a survey")).await), "review");
+        assert_eq!(refusal(ask(1, false).await), "check");
+        assert_eq!(refusal(ask(1, true).await), "review");
         let open = review::list(hapax, true, 10).await.expect("reviews");
         let [question] = &open[..] else { panic!("{open:?}") };
         assert_eq!(
             (question.status, question.dataset_id.as_str()),
             (ReviewStatus::Pending, "theirs")
         );
-        assert!(question.reason.starts_with("care: "));
+        assert!(question.reason.starts_with("check: "));
         let decide = |review: &review::Review, approve| {
             let (pipeline, key, attempt) = (&pipeline, review.key, review.attempt);
             async move {
@@ -202,13 +266,13 @@ mod cases {
         assert_eq!(state, hapax::StateName::Indeterminate, "and so not decided");
         assert!(matches!(decide(question, true).await, hapax::Judged::Decided(_)));
         assert!(matches!(decide(question, false).await, hapax::Judged::Fenced(_)));
-        assert_eq!(refusal(ask(None).await), "care", "a yes is no way past a guard");
+        assert_eq!(refusal(ask(1, false).await), "check", "a yes is no way past a guard");
         let again = review::list(hapax, true, 10).await.expect("reviews");
         assert!(matches!(decide(&again[0], true).await, hapax::Judged::Decided(_)));
-        ask(Some("a survey")).await.expect("done");
+        ask(1, true).await.expect("done");
         let about = ledger.moments().await.pop().expect("a moment").run.about;
         review::open(hapax, &about, "asked afterwards").await.expect("opened");
-        ask(Some("a survey")).await.expect("the recorded result");
+        ask(1, true).await.expect("the recorded result");
         assert_eq!(count.get(), 1);
         let reviews = review::list(hapax, true, 10).await.expect("reviews");
         assert!(matches!(decide(&reviews[0], true).await, hapax::Judged::Decided(_)));
@@ -221,12 +285,10 @@ mod cases {
             assert!(matches!(decide(&reviews[0], true).await, hapax::Judged::Decided(_)));
         }
 
-        let other = Operation { justification: None, ..operation("theirs", 2) };
-        assert_eq!(refusal(done(pipeline.operation(other.clone()), &count).await), "care");
+        assert_eq!(refusal(ask(2, false).await), "check");
         let open = review::list(hapax, true, 10).await.expect("reviews");
         decide(&open[0], false).await;
-        let justified = Operation { justification: Some("a survey".into()), ..other };
-        assert_eq!(refusal(done(pipeline.operation(justified), &count).await), "review");
+        assert_eq!(refusal(ask(2, true).await), "review");
         assert_eq!(review::list(hapax, false, 100).await.expect("reviews").len(), 4 + 9);
     }
 
@@ -255,8 +317,10 @@ mod cases {
             )
         };
         let ask = async || done(pipeline.operation(justified()), &count).await.map(drop);
-        let care = done(pipeline.operation(operation("theirs", 1)), &count).await.map(drop);
-        assert_eq!(refused(care).await, (0, None));
+        let early = pipeline.operation(justified());
+        let early = early.before("ready", |_| async { Err("no".to_owned()) });
+        let early = done(early, &count).await.map(drop);
+        assert_eq!(refused(early).await, (0, None));
         let (once, note) = refused(ask().await).await;
         let note = note.expect("what was refused");
         let key = operation("theirs", 1).key().expect("a key").to_string();
@@ -409,6 +473,10 @@ mod cases {
             assert!(matches!(result, Err(Error::Refused(_))), "{result:?}");
         };
         refused(pipeline.operation(operation("masked", 1)).input(secret())).await;
+        let key = operation("masked", 1).key().expect("a key");
+        let question = ("ann", "is it theirs?");
+        let asked = review::escalate(&pipeline, key, question).await.expect("an answer");
+        assert!(asked.is_some(), "it was begun");
         let why = Some("a 4711 secret".to_owned());
         let justified = Operation { justification: why, ..operation("masked", 1) };
         refused(pipeline.operation(justified)).await;

@@ -186,8 +186,25 @@ mod cases {
         );
         assert!(rows[2].contains("|hydrology|load|levels|append|partial||"));
         assert_eq!(rows.len(), 3);
-        let times = ledger.query("SELECT count(*) || '' FROM hapax.idempotency_log WHERE created_at IS NOT NULL AND updated_at IS NOT NULL");
-        assert_eq!(times, ["3"]);
+        // An effect that is no operation, a review, and an imitation of a note are not in it.
+        let about = ledger.moments().await.pop().expect("a moment").run.about;
+        let count = |rows: &str| ledger.query(&format!("SELECT count(*) || '' FROM hapax.{rows}"));
+        let effects = || count("effects")[0].parse::<usize>().expect("a number");
+        let before = effects();
+        let opened = hapax_pipeline::review::open(&ledger.hapax, &about, "is it late?").await;
+        opened.expect("a review");
+        for note in ["a note", r#"{"kind":"pipeline.v1"}"#] {
+            let key = hapax::Key::derive("other.v1", &[("note", note.as_bytes())]).expect("a key");
+            let other = ledger.hapax.effect(key).about(note);
+            other.run(|_| async { Ok::<_, hapax::Failure>("done") }).await.expect("done");
+        }
+        assert_eq!((count("idempotency_log"), effects()), (vec!["3".to_owned()], before + 3));
+        // The columns that the table of section 8.1 has as NOT NULL.
+        let named = ["idem_key", "pipeline_id", "task_id", "dataset_id", "operation_type"];
+        for column in named.into_iter().chain(["status", "created_at", "updated_at"]) {
+            let gaps = count(&format!("idempotency_log WHERE {column} IS NULL"));
+            assert_eq!(gaps, ["0"], "{column}");
+        }
 
         // A partial operation is `partial`, one under way has no row, a skipped one is `failure`.
         let status = |nth: usize| {

@@ -1,4 +1,4 @@
-//! Control-plane requests that clients send themselves.
+//! Control-plane requests that clients send, or receive and perform, themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, State};
 use data_encoding::BASE64;
 use hapax::remote::{Permit, Settled, work_ms};
-use hapax_control::remote::PermitOptions;
-use hapax_control::{ControlPlane, Error};
+use hapax_control::remote::{PermitOptions, Permitted};
+use hapax_control::{ControlPlane, ControlReceiver, ControlRequest, Error, UnresolvedName};
 use http::StatusCode;
 use http::request::Parts;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::effect::{LONGEST_DEADLINE_MS, attempt, settled, within};
+use super::effect::{LONGEST_DEADLINE_MS, YEAR_MS, attempt, settled, within};
 use super::{
     Answer, ClientKey, Json, Named, Scope, Wait, answer, malformed, not_found, parse, part,
 };
@@ -30,7 +30,7 @@ pub(super) fn reading() -> OpenApiRouter<Arc<Server>> {
 /// Responses to claims are never replayed: the epoch may be over. A client repeats a claim by
 /// naming its attempt.
 pub(super) fn asking() -> OpenApiRouter<Arc<Server>> {
-    OpenApiRouter::new().routes(routes!(claim))
+    OpenApiRouter::new().routes(routes!(claim)).routes(routes!(receive))
 }
 
 pub(super) fn performing() -> OpenApiRouter<Arc<Server>> {
@@ -47,11 +47,16 @@ impl FromRequestParts<Arc<Server>> for Of {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, server: &Arc<Server>) -> Result<Self, Problem> {
-        let computation = part(head, server, "computation").await?;
-        if server.registry.find(&computation).is_none() {
-            let unknown = Error::KeyDerivation("no computation of this name is registered".into());
-            return Err(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..named(unknown) });
-        }
+        let name = part(head, server, "computation").await?;
+        let computation = match server.registry.resolve(&name) {
+            Ok(known) => known.name().to_owned(),
+            Err(UnresolvedName::Unknown(_)) => {
+                let detail = "no computation of this name is registered";
+                let unknown = named(Error::KeyDerivation(detail.into()));
+                return Err(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..unknown });
+            }
+            Err(ambiguous) => return Err(named(ambiguous.into())),
+        };
         let scope = Scope::from_request_parts(head, server).await?;
         let plane = ControlPlane::new(scope.hapax, server.registry.clone());
         Ok(Self { computation, plane })
@@ -78,6 +83,17 @@ pub(super) fn named(error: Error) -> Problem {
 
 const UNAVAILABLE: &str = "ERR_DEDUP_STORE_UNAVAILABLE";
 
+/// A refusal before the request reached its route. It gets its name in the control plane, if this
+/// is a path of the control plane and the ledger could not be read.
+pub(crate) fn named_by_path(path: &str, problem: Problem) -> Problem {
+    let away = problem.status == StatusCode::SERVICE_UNAVAILABLE.as_u16();
+    let ours = path.split('/').nth(2) == Some("control");
+    match away && ours {
+        true => Problem { error: Some(UNAVAILABLE), ..problem },
+        false => problem,
+    }
+}
+
 /// Computations, by name.
 #[derive(Debug, Serialize, ToSchema)]
 struct Computations {
@@ -95,7 +111,7 @@ async fn list(State(server): State<Arc<Server>>) -> Answer<Computations> {
 /// Claim a request before it is sent to a peer: derives its key and consults the ledger. Claim it
 /// again, with the same attempt, before it is sent again.
 #[utoipa::path(post, path = "/v1/control/{computation}", operation_id = "control_claim", tag = "control", request_body = wire::ControlClaim,
-    params(("computation" = String, Path, description = "domain.computation.vN", min_length = 1),
+    params(("computation" = String, Path, description = "domain.computation.vN, or computation", min_length = 1),
            ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while another node is sending it")),
     responses((status = 200, body = wire::ControlVerdict)))]
 async fn claim(
@@ -105,13 +121,7 @@ async fn claim(
     _: ClientKey,
     Json(claim): Json<wire::ControlClaim>,
 ) -> Answer<wire::ControlVerdict> {
-    let request = match (&claim.request, &claim.request_base64) {
-        (Some(text), None) => text.clone().into_bytes(),
-        (None, Some(text)) => {
-            BASE64.decode(text.as_bytes()).map_err(|_| malformed("request_base64 is not base64"))?
-        }
-        _ => return Err(malformed("give request or request_base64, and not both")),
-    };
+    let request = payload(claim.request.as_deref(), claim.request_base64.as_deref())?;
     // In another epoch the same attempt would be another request, under a key that the client does
     // not know.
     if claim.attempt.is_some() && claim.epoch.is_none() {
@@ -128,8 +138,53 @@ async fn claim(
         wait,
     };
     let permitted = plane.permit(&computation, &request, attempt, options).await.map_err(named)?;
+    answer(verdict(permitted))
+}
+
+/// Claim a request that was received from a peer, before it is performed. Checks its epoch, then
+/// the payload that is recorded under its key, then its key, and consults the ledger.
+#[utoipa::path(post, path = "/v1/control/{computation}/receive", operation_id = "control_receive", tag = "control", request_body = wire::ControlReceive,
+    params(("computation" = String, Path, description = "domain.computation.vN, or computation", min_length = 1),
+           ("Prefer" = Option<String>, Header, description = "wait=N: seconds to wait while another node is performing it")),
+    responses((status = 200, body = wire::ControlVerdict)))]
+async fn receive(
+    State(server): State<Arc<Server>>,
+    scope: Scope,
+    Of { computation, .. }: Of,
+    Wait(wait): Wait,
+    _: ClientKey,
+    Json(received): Json<wire::ControlReceive>,
+) -> Answer<wire::ControlVerdict> {
+    let payload = payload(received.request.as_deref(), received.request_base64.as_deref())?;
+    within("epoch", Some(received.epoch), 0..=i64::MAX as u64)?;
+    let key = received.key.as_deref().map(|text| parse("key", text)).transpose()?;
+    let lease = received.lease.as_deref().map(|text| parse("lease", text)).transpose()?;
+    let deadline = within("deadline_ms", received.deadline_ms, 1..=LONGEST_DEADLINE_MS)?;
+    let settling_ms = within("settling_ms", received.settling_ms, 0..=YEAR_MS)?;
+    let attempt = attempt(received.attempt.as_deref())?;
+    let request = ControlRequest { computation, epoch: received.epoch, key, payload };
+    let receiver = ControlReceiver::new(scope.hapax, server.registry.clone())
+        .safety(received.safety.to_domain(settling_ms))
+        .wait(wait);
+    let permitted =
+        receiver.permit(&request, attempt, lease, deadline.map(Duration::from_millis)).await;
+    answer(verdict(permitted.map_err(named)?))
+}
+
+/// The bytes of a request, which is given as text or in base64.
+fn payload(text: Option<&str>, base64: Option<&str>) -> Result<Vec<u8>, Problem> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.as_bytes().to_vec()),
+        (None, Some(text)) => {
+            BASE64.decode(text.as_bytes()).map_err(|_| malformed("request_base64 is not base64"))
+        }
+        _ => Err(malformed("give request or request_base64, and not both")),
+    }
+}
+
+fn verdict(permitted: Permitted<'_>) -> wire::ControlVerdict {
     let (key, epoch) = (permitted.key.map(|key| key.to_string()), permitted.epoch);
-    answer(match permitted.permit {
+    match permitted.permit {
         Permit::Granted(grant) => wire::ControlVerdict::Granted {
             key,
             epoch,
@@ -143,10 +198,10 @@ async fn claim(
         Permit::Replayed { outcome, .. } => {
             wire::ControlVerdict::Replayed { key, epoch, outcome: wire::Outcome::of(&outcome) }
         }
-    })
+    }
 }
 
-/// Report how a request went. Repeating a report changes nothing.
+/// Report how a request went that was sent, or received. Repeating a report changes nothing.
 #[utoipa::path(post, path = "/v1/control/{computation}/{key}/settle", operation_id = "control_settle", tag = "control", request_body = wire::Settle,
     params(("computation" = String, Path, min_length = 1),
            ("key" = String, Path, description = "the record, as it was granted", min_length = 1)),

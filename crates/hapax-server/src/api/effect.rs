@@ -272,7 +272,7 @@ pub(super) fn attempt(given: Option<&str>) -> Result<AttemptId, Problem> {
     }
 }
 
-const YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
+pub(super) const YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
 
 /// A number, checked against its range.
 pub(super) fn within(

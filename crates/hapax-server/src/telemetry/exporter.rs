@@ -140,40 +140,31 @@ impl Exporter {
 /// How a number is read.
 type Read<T> = fn(&T) -> u64;
 
-/// Under the names of the specification: counts of operations with their labels, the rest without.
-const OPERATED: [(Meter, Read<Counts>); 8] = [
-    (Meter::Replays, |counts| counts.replayed),
-    (Meter::LockFailures, |counts| counts.lock_failures),
-    (Meter::Retries, |counts| counts.retried),
-    (Meter::LineageRewrites, |_| 0),
-    (Meter::Hits, |counts| counts.cache_hits),
-    (Meter::Misses, |counts| counts.cache_misses),
-    (Meter::Energy, |_| 0),
-    (Meter::Carbon, |_| 0),
-];
-
-/// The server's own counters.
-const COUNTED: [(&str, Read<Counts>); 3] = [
+/// The server's own counters, of all effects.
+const COUNTED: [(&str, Read<Counts>); 8] = [
     ("hapax.grants", |counts| counts.granted),
+    ("hapax.retries", |counts| counts.retried),
+    ("hapax.replays", |counts| counts.replayed),
+    ("hapax.cache_hits", |counts| counts.cache_hits),
+    ("hapax.cache_misses", |counts| counts.cache_misses),
+    ("hapax.lock_failures", |counts| counts.lock_failures),
     ("hapax.conflicts", |counts| counts.conflicts),
     ("hapax.blocked", |counts| counts.blocked),
 ];
 
 fn count(hapax: &Hapax, operations: &Arc<Meters>, meters: &SdkMeterProvider) {
     let meter = meters.meter("hapax");
-    for (counted, read) in OPERATED {
-        let (hapax, operations) = (hapax.clone(), operations.clone());
+    // Under the names of the specification: operations of pipelines, with their labels.
+    for counted in Meter::ALL {
+        let operations = operations.clone();
         let observed = move |observe: &dyn Fn(u64, &[KeyValue])| {
-            let mut rest = read(&hapax.counts());
-            let counts = operations.counts();
-            for (_, labels, count) in counts.iter().filter(|(other, ..)| *other == counted) {
+            let series = operations.series();
+            for (_, labels, count) in series.iter().filter(|(other, ..)| *other == counted) {
                 let values = labels.values().map(str::to_owned);
                 let labels = Labels::NAMES.into_iter().zip(values);
                 let labels: Vec<_> = labels.map(|(n, v)| KeyValue::new(n, v)).collect();
                 observe(*count, &labels);
-                rest = rest.saturating_sub(*count);
             }
-            observe(rest, &[]);
         };
         let (name, says) = (counted.name(), counted.description());
         match counted.unit() {

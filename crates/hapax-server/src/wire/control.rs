@@ -4,7 +4,7 @@ use hapax_control::Pause;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::effect::Outcome;
+use super::effect::{Outcome, Safety};
 
 /// A registered computation.
 #[derive(Debug, Serialize, ToSchema)]
@@ -75,13 +75,47 @@ pub struct ControlClaim {
     pub attempt: Option<String>,
 }
 
-/// The answer to a request that is about to be sent.
+/// A request that was received from a peer and is about to be performed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ControlReceive {
+    /// The request, as text; either this or `request_base64`. The same bytes that its key was
+    /// derived from.
+    #[schema(max_length = 1_048_576)]
+    pub request: Option<String>,
+    /// The request, in base64.
+    pub request_base64: Option<String>,
+    /// The key that it came with; null if the request is never retried.
+    #[schema(pattern = "^sha256:[0-9a-f]{64}$")]
+    pub key: Option<String>,
+    /// The epoch that it came with.
+    #[schema(maximum = 9_223_372_036_854_775_807_u64)]
+    pub epoch: u64,
+    /// Whether the outcome can be found out when the holder vanishes.
+    #[serde(default)]
+    pub safety: Safety,
+    /// With `reconcilable`: how long a request of a vanished holder may still arrive at the target.
+    /// Default: one minute. 0: the target refuses late arrivals.
+    #[schema(maximum = 31_536_000_000_u64)]
+    pub settling_ms: Option<u64>,
+    /// The grant lapses after this long, even if its lease is renewed. Default without lease: 1 minute.
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub deadline_ms: Option<u64>,
+    /// The lease that the grant depends on.
+    #[schema(pattern = "^lease_[0-9a-f]{32}$")]
+    pub lease: Option<String>,
+    /// The id of the attempt, if the client chooses it. A claim with the same id gets the same answer.
+    #[schema(pattern = "^att_[0-9a-f]{32}$")]
+    pub attempt: Option<String>,
+}
+
+/// The answer to a request that is about to be sent or performed.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "verdict", rename_all = "lowercase")]
 pub enum ControlVerdict {
-    /// Send it, with its key and epoch; then settle the record.
+    /// Send it, with its key and epoch, or perform it if it was received; then settle the record.
     Granted {
-        /// The idempotency key to send to the peer; null if the request is never retried.
+        /// The idempotency key of the request; null if it is never retried.
         key: Option<String>,
         /// The epoch that the request belongs to.
         epoch: u64,
@@ -101,7 +135,7 @@ pub enum ControlVerdict {
     },
     /// It was answered. Here is what came of it.
     Replayed {
-        /// The idempotency key that the peer was sent.
+        /// The idempotency key of the request; null if it is never retried.
         key: Option<String>,
         /// The epoch that the request belongs to.
         epoch: u64,

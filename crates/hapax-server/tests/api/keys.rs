@@ -133,6 +133,7 @@ async fn routes_that_ignore_a_key_say_so() {
         "/v1/leases",
         "/v1/leases/{id}/renew",
         "/v1/control/{computation}",
+        "/v1/control/{computation}/receive",
         "/v1/epochs/{domain}",
         "/v1/operations",
         "/api/v1/extract",

@@ -125,14 +125,20 @@ async fn a_refusal_over_http_names_no_place() {
 #[tokio::test]
 async fn a_review_is_answered_over_http() {
     let client = Client::dev();
-    client.post("/v1/datasets/sites", json!({ "masked": 5, "review": true })).await;
+    // A missing argument is the client's to give: no review is opened.
+    client.post("/v1/datasets/dug", json!({ "masked": 5, "review": true })).await;
+    let (status, refused) = client.post("/v1/operations", operation("dug", "v1")).await;
+    assert_eq!((status, &refused["code"]), (409, &json!("HX0502")), "{refused}");
+    assert_eq!(client.get("/v1/reviews").await.1["reviews"], json!([]));
+    let declared = json!({ "review": true, "input_contract": r#"{"required":["rows"]}"# });
+    client.post("/v1/datasets/sites", declared).await;
     let (status, refused) = client.post("/v1/operations", operation("sites", "v1")).await;
     assert_eq!((status, &refused["code"]), (409, &json!("HX0502")), "{refused}");
     let (_, listed) = client.get("/v1/reviews").await;
     let review = &listed["reviews"][0];
     assert_eq!((&review["dataset_id"], &review["standing"]), (&json!("sites"), &json!("pending")));
-    let justified = with(operation("sites", "v1"), &json!({ "justification": "a survey" }));
-    let (status, waiting) = client.post("/v1/operations", justified.clone()).await;
+    let complete = with(operation("sites", "v1"), &json!({ "documents": [{ "rows": 7 }] }));
+    let (status, waiting) = client.post("/v1/operations", complete.clone()).await;
     assert!(
         status == 409 && waiting["detail"].as_str().is_some_and(|d| d.contains("review")),
         "{waiting}"
@@ -145,7 +151,7 @@ async fn a_review_is_answered_over_http() {
     assert_eq!(client.post(&decide, say(false)).await.0, 409, "it is decided");
     assert_eq!(client.get("/v1/reviews").await.1["reviews"], json!([]));
     assert_eq!(client.get("/v1/reviews?all=true").await.1["reviews"][0]["standing"], "approved");
-    assert_eq!(client.post("/v1/operations", justified).await.1["verdict"], "granted");
+    assert_eq!(client.post("/v1/operations", complete).await.1["verdict"], "granted");
 }
 
 /// Proves P-16: an operator escalates an operation with a reason; a steward decides.
@@ -359,9 +365,18 @@ async fn operations_are_counted_with_their_labels() {
     }
     // Meters without a count are listed with 0.
     for name in ["kfm_retry_events", "kfm_lineage_rewrite_ops"] {
-        let mut lines = text.lines().filter(|line| line.starts_with(&format!("{name}_total{{")));
-        assert!(lines.any(|line| line.ends_with(" 0")), "{name} in {text}");
+        assert!(text.contains(&format!("{name}_total{{{labels}}} 0")), "{name} in {text}");
     }
+    // Effects that are no operation are counted without labels, under other names.
+    client.post("/v1/effects/other/claim", json!({ "attempt": attempt(2) })).await;
+    let done = json!({ "attempt": attempt(2), "report": "succeeded" });
+    client.post("/v1/effects/other/settle", done).await;
+    client.post("/v1/effects/other/claim", json!({})).await;
+    let text = client.text("/metrics").await;
+    let replays = text.lines().find_map(|line| line.strip_prefix("hapax_replays_total "));
+    assert_eq!(replays, Some("2"), "{text}");
+    let operations: Vec<_> = text.lines().filter(|line| line.starts_with("kfm_")).collect();
+    assert!(operations.iter().all(|line| line.contains(labels)), "{operations:?}");
 }
 
 /// Proves S-6: a declaration that could not be read back is refused, and blocks no operation.
