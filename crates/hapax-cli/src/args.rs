@@ -224,7 +224,7 @@ pub(crate) enum Effects {
         /// Only in this state; may be given several times
         #[arg(long)]
         state: Vec<String>,
-        /// Only those that need a person: partial, unknown, indeterminate
+        /// Only those that need attention: partial, unknown, indeterminate, or with a holder that is silent or dead
         #[arg(long, conflicts_with = "state")]
         stuck: bool,
         /// At most this many

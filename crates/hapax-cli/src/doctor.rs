@@ -27,7 +27,14 @@ pub(crate) async fn main(global: &Global, args: &args::Doctor) -> Result<Exit, F
             next: "copy the file before anything else".into(),
         }));
     }
-    doctor.findings.extend(health::examine(&hapax).await?);
+    let mut operations = health::examine(&hapax).await?;
+    if hapax.maintenance().namespaces().await?.len() > 1 {
+        let namespace = hapax.namespace();
+        operations
+            .iter_mut()
+            .for_each(|f| f.what = format!("in namespace {namespace}, {}", f.what));
+    }
+    doctor.findings.extend(operations);
     for finding in doctor.findings.iter_mut().filter(|f| f.what.contains("(review: ")) {
         finding.next = "answer it: hapax reviews approve (or reject)".into();
     }

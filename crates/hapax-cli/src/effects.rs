@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use hapax::{
-    Effect, EffectRecord, Entry, Hapax, Judged, Key, Outcome, Resolution, Safety, Seen, Settling,
-    StateName,
+    EffectStatus, Entry, Filter, Hapax, HolderStatus, Judged, Key, Liveness, Outcome, Resolution,
+    Safety, Seen, Settling, StateName,
 };
 use hapax_pipeline::Pipeline;
 use hapax_server::wire::{self, time};
@@ -40,23 +40,21 @@ async fn list(
     stuck: bool,
     limit: usize,
 ) -> Result<Exit, Failed> {
-    let states = if stuck {
-        StateName::NEEDING_ATTENTION.to_vec()
-    } else {
-        states.iter().map(|state| state_named("--state", state)).collect::<Result<_, _>>()?
+    let states = states.iter().map(|state| state_named("--state", state));
+    let filter = Filter { states: states.collect::<Result<_, _>>()?, limit, ..Filter::default() };
+    let found = match stuck {
+        true => hapax.effects().stuck(filter).await?,
+        false => hapax.effects().statuses(filter).await?,
     };
-    let found = hapax.effects().list(&states, limit).await?;
     if global.json {
-        for EffectRecord { name, effect } in &found {
-            output::json(&wire::Effect::of(name.key, effect));
-        }
+        found.iter().for_each(|status| output::json(&wire::Effect::of(status)));
         return Ok(Exit::Done);
     }
     if found.is_empty() {
         output::print(if stuck { "Nothing is stuck." } else { "No effects." });
         return Ok(Exit::Done);
     }
-    let rows: Vec<_> = found.iter().map(|found| row(found.name.key, &found.effect)).collect();
+    let rows: Vec<_> = found.iter().map(row).collect();
     output::table(&["KEY", "LABEL", "STATE", "ATTEMPTS", "CHANGED", "REASON"], &rows);
     if found.len() == limit {
         eprintln!("hapax: the newest {limit} are shown; see more with --limit");
@@ -71,16 +69,43 @@ fn state_named(option: &str, text: &str) -> Result<StateName, Failed> {
     })
 }
 
-fn row(key: Key, effect: &Effect) -> Vec<String> {
-    let reason = output::plain(effect.state.reason());
+fn row(status: &EffectStatus) -> Vec<String> {
+    let EffectStatus { name, effect, .. } = status;
+    let reason: String = match status.liveness() {
+        Some(Liveness::Dead) => "the next claim or a server expires it".into(),
+        Some(Liveness::Silent) => "the next claim or a server expires it if it lapsed".into(),
+        _ => output::plain(effect.state.reason()),
+    };
     vec![
-        format!("{}…", &key.to_string()[..19]),
+        format!("{}…", &name.key.to_string()[..19]),
         output::plain(effect.label.as_deref()),
-        output::state(effect.state.name()),
+        state(status),
         effect.attempts.to_string(),
         ago(effect.updated),
         console::truncate_str(&reason, 60, "…").into_owned(),
     ]
+}
+
+/// The state of an effect, and what is wrong with its holder.
+fn state(status: &EffectStatus) -> String {
+    let state = output::state(status.effect.state.name());
+    match status.liveness() {
+        None | Some(Liveness::Alive) => state,
+        Some(liveness) => format!("{state} (holder {liveness})"),
+    }
+}
+
+/// The holder of a running effect, in one line.
+fn holder(holder: &HolderStatus) -> String {
+    let name = holder.name.as_deref().unwrap_or("unnamed");
+    let since = holder.since.map(|since| format!(", last seen {}", time(since)));
+    let since = since.unwrap_or_default();
+    let then = match holder.liveness {
+        Liveness::Alive => "",
+        Liveness::Silent => "; the next claim or a server expires the effect if it lapsed",
+        Liveness::Dead => "; the next claim or a server expires the effect",
+    };
+    format!("{}: {}{since}{then}", output::plain(Some(name)), holder.liveness)
 }
 
 /// An effect and its history.
@@ -93,13 +118,14 @@ struct EffectWithHistory {
 
 async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed> {
     let key = output::key(text)?;
-    let Some(effect) = hapax.effects().show(key).await? else {
+    let Some(status) = hapax.effects().status(key).await? else {
         return Err(unknown(hapax, text, key));
     };
+    let effect = &status.effect;
     let history = hapax.journal().history(key, 1000).await?;
     if global.json {
         let history = history.iter().map(wire::Entry::of).collect();
-        output::json(&EffectWithHistory { effect: wire::Effect::of(key, &effect), history });
+        output::json(&EffectWithHistory { effect: wire::Effect::of(&status), history });
         return Ok(Exit::Done);
     }
     let line = |name: &str, value: &str| {
@@ -109,7 +135,10 @@ async fn show(global: &Global, hapax: &Hapax, text: &str) -> Result<Exit, Failed
     if let Some(label) = &effect.label {
         line("label", label);
     }
-    line("state", &output::state(effect.state.name()));
+    line("state", &state(&status));
+    if let Some(found) = &status.holder {
+        line("holder", &holder(found));
+    }
     if let Some(reason) = effect.state.reason() {
         line("reason", reason);
     }

@@ -83,6 +83,7 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
     let socket = ListeningSocket { listener, tls, limits };
     let telemetry = Telemetry::start(&hapax, &Arc::default(), None)?;
     let app = watch.over(Router::new().fallback_service(layer.layer(upstream)));
+    service::start_passes(&hapax).await;
     service::is_ready();
     listener::serve(socket, telemetry.traced(app), stopped).await;
     let _ = tokio::time::timeout(drain, layer.drained()).await;

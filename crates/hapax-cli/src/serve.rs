@@ -139,6 +139,7 @@ async fn served(
 ) -> Result<Exit, Failed> {
     let telemetry = Telemetry::start(&hapax, &server.meters(), Some(&server.extract()))?;
     let stop_signal = stop::requested()?;
+    service::start_passes(&hapax).await;
     service::is_ready();
     let stopped = async {
         stop_signal.await;

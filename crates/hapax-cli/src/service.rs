@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use hapax::Hapax;
 use hapax_server::tls::Tls;
 use sd_notify::NotifyState;
 use tokio::net::TcpListener;
@@ -49,6 +50,13 @@ pub(crate) fn tls(settings: &str, certificate: &Path, key: &Path) -> Result<Tls,
     Tls::read(certificate, key).map_err(|error| {
         Failed::usage(format!("{settings}: {error}")).next("Both are files in PEM.")
     })
+}
+
+/// Begins the background passes: effects of dead holders are expired even if no request ever comes.
+pub(crate) async fn start_passes(hapax: &Hapax) {
+    if let Err(error) = hapax.maintenance().start().await {
+        tracing::warn!(name: "background_work_waits", %error, "opening the lease failed; retrying with the first claim");
+    }
 }
 
 /// Tells systemd, if there is one, that requests are served.

@@ -19,7 +19,7 @@ use crate::attempt::{AttemptId, Fence};
 use crate::epoch::{Bound, Mismatch};
 use crate::fingerprint::Fingerprint;
 use crate::journal::EntryKind;
-use crate::lease::{Lease, LeaseId, Pulse};
+use crate::lease::{Lease, LeaseId, Liveness, Pulse};
 use crate::lock::LockKey;
 use crate::outcome::{Cause, Failure, MAX_REASON, Outcome, bounded, cut};
 use crate::part::Part;
@@ -407,6 +407,18 @@ pub fn lapsed(now: Now, state: &State, lease: Option<&Lease>, pulse: &Pulse, gon
     let Some(lease) = lease else { return true };
     gone || lease.lapsed(now, pulse)
         || deadline.is_some_and(|deadline| lease.overdue(now, deadline, pulse))
+}
+
+/// Whether the holder of a running effect lives, for a reader: as [`Lease::liveness`] judges its lease, and silent after
+/// its own deadline. `None` if the effect does not run.
+pub fn liveness(now: Now, state: &State, lease: Option<&Lease>, gone: bool) -> Option<Liveness> {
+    let State::Running { deadline, .. } = state else { return None };
+    let Some(lease) = lease else { return Some(Liveness::Dead) };
+    let is_over = deadline.is_some_and(|deadline| deadline.reached(now.lease));
+    Some(match lease.liveness(now, gone) {
+        Liveness::Alive if is_over => Liveness::Silent,
+        liveness => liveness,
+    })
 }
 
 /// Expires a lapsed claim by its safety class. The attempt of transactional work is void; any other

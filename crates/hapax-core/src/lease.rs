@@ -50,6 +50,11 @@ impl Lease {
         self.seen == Self::FORGETFUL
     }
 
+    /// When it was opened or last renewed.
+    pub fn renewed(&self) -> LeaseInstant {
+        LeaseInstant { ms: self.until.ms.saturating_sub(self.term_ms), ..self.until }
+    }
+
     /// Renews it, unless it is dead or its process belongs to an earlier era. A lease whose time is
     /// up is still alive: being late is no crime until another claimant acts on it.
     pub fn renew(&self, now: Now) -> Option<Self> {
@@ -87,8 +92,54 @@ impl Lease {
 
     /// Whether `instant` has passed, for a holder of this lease.
     pub fn overdue(&self, now: Now, instant: LeaseInstant, pulse: &Pulse) -> bool {
-        let died_with_its_era = instant.era != now.lease.era && !self.is_remote();
-        died_with_its_era || (instant.reached(now.lease) && pulse.steady_for(now, self.term_ms))
+        self.died_before(now, instant)
+            || (instant.reached(now.lease) && pulse.steady_for(now, self.term_ms))
+    }
+
+    /// Whether its holder lives, for a reader, which beats no pulse. `gone` is the store's own evidence that the
+    /// holder died, where it has any. Time alone makes a holder silent and never dead, because a stall makes every
+    /// holder late at once.
+    pub fn liveness(&self, now: Now, gone: bool) -> Liveness {
+        if gone || self.dead || self.died_before(now, self.until) {
+            Liveness::Dead
+        } else if self.until.reached(now.lease) {
+            Liveness::Silent
+        } else {
+            Liveness::Alive
+        }
+    }
+
+    /// Whether its holder was a process of an earlier era, of which this instant is.
+    fn died_before(&self, now: Now, instant: LeaseInstant) -> bool {
+        instant.era != now.lease.era && !self.is_remote()
+    }
+}
+
+/// Whether a holder lives, as far as a reader can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Liveness {
+    /// Its lease is in force.
+    Alive,
+    /// Its lease or the deadline of its grant is over. It may have died, or be stopped or cut off, and may come back.
+    Silent,
+    /// Its process has ended, or its lease was given back or taken over.
+    Dead,
+}
+
+impl Liveness {
+    /// The name in lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Silent => "silent",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+impl std::fmt::Display for Liveness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
     }
 }
 
@@ -266,6 +317,22 @@ mod tests {
         assert!(back.steady_for(at(1_900), 900));
         let concurrent = beaten([0, 61_000]).beat(at(1_000));
         assert_eq!(concurrent.gaps[0], 61_000, "a beat that was read earlier and comes later");
+    }
+
+    /// Proves K-23: a reader shows a holder as dead on evidence only.
+    #[test]
+    fn time_alone_makes_a_holder_silent_and_never_dead() {
+        let theirs = Lease { seen: Lease::FORGETFUL, ..lease() };
+        for lease in [lease(), theirs.clone()] {
+            assert_eq!(lease.liveness(at(899), false), Liveness::Alive);
+            assert_eq!(lease.liveness(at(900), false), Liveness::Silent);
+            assert_eq!(lease.liveness(at(1 << 50), false), Liveness::Silent);
+            assert_eq!(lease.liveness(at(0), true), Liveness::Dead);
+            assert_eq!(Lease { dead: true, ..lease }.liveness(at(0), false), Liveness::Dead);
+        }
+        let rebooted = Now { lease: LeaseInstant { era: 2, ms: 5 }, ..Now::default() };
+        assert_eq!(lease().liveness(rebooted, false), Liveness::Dead);
+        assert_eq!(theirs.liveness(rebooted, false), Liveness::Silent, "it is on another machine");
     }
 
     #[test]

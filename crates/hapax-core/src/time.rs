@@ -48,3 +48,12 @@ pub struct Now {
     /// Whether the wall clock may be believed when it says that a record is too old.
     pub wall_trusted: bool,
 }
+
+impl Now {
+    /// The time of an earlier instant by the wall clock, for people. None if it is of another era.
+    pub fn wall_at(self, instant: LeaseInstant) -> Option<Timestamp> {
+        let passed_ms = self.lease.ms.saturating_sub(instant.ms);
+        let at = Timestamp(self.wall.0.saturating_sub_unsigned(passed_ms));
+        (instant.era == self.lease.era).then_some(at)
+    }
+}

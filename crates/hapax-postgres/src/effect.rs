@@ -211,11 +211,17 @@ fn list(
     let stuck = !states.is_empty() && states.iter().all(|state| state.needs_attention());
     // Lets the planner see that the index of stuck effects covers the query.
     let column = if stuck { "stuck" } else { "state" };
+    let in_force: Option<Vec<&[u8]>> = filter
+        .unheld
+        .as_ref()
+        .map(|unheld| unheld.in_force.iter().map(|id| &id.as_bytes()[..]).collect());
     let rows = link.query(
         &format!(
             "{SELECT_MANY} WHERE (cardinality($2::smallint[]) = 0 OR e.{column} = ANY ($2))
                  AND ($1::int IS NULL OR e.namespace = $1) AND ($4::bigint IS NULL OR e.fence < $4)
                  AND ($5::text IS NULL OR strpos(e.label, $5) > 0)
+                 AND ($6::bytea[] IS NULL
+                      OR e.state = 0 AND (e.at_ms <= $7 OR e.lease <> ALL ($6)))
              ORDER BY e.fence DESC LIMIT $3"
         ),
         &[
@@ -224,6 +230,8 @@ fn list(
             (&(filter.limit as i64), Type::INT8),
             (&filter.before.map(|fence| fence.0 as i64), Type::INT8),
             (&filter.label, Type::TEXT),
+            (&in_force, Type::BYTEA_ARRAY),
+            (&filter.unheld.as_ref().map(|unheld| unheld.at.ms as i64), Type::INT8),
         ],
     )?;
     rows.iter().map(read).collect()

@@ -14,8 +14,8 @@ mod workflow;
 pub(crate) use control::pauses_ms;
 pub use control::{Computation, ControlClaim, ControlReceive, ControlVerdict};
 pub use effect::{
-    Claim, Decision, Effect, Judged, LookResult, Looked, Outcome, ReportName, Reset, Resolve,
-    Safety, Settle, Settled, Step, Undo, Undone, Verdict,
+    Claim, Decision, Effect, Judged, Liveness, LookResult, Looked, Outcome, ReportName, Reset,
+    Resolve, Safety, Settle, Settled, Step, Undo, Undone, Verdict,
 };
 pub use epoch::{Advance, Current, Epoch, Transition};
 pub(crate) use extraction::{

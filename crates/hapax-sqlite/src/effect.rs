@@ -152,12 +152,21 @@ fn list(
         .prepare(&format!(
             "SELECT {} FROM effect WHERE {states} AND (?1 IS NULL OR namespace = ?1)
              AND (?3 IS NULL OR fence < ?3) AND (?4 IS NULL OR instr(label, ?4) > 0)
+             AND (?5 IS NULL OR state = 0 AND (at_era <> ?6 OR at_ms <= ?7
+                 OR lease NOT IN (SELECT unhex(substr(value, 7)) FROM json_each(?5))))
              ORDER BY fence DESC LIMIT ?2",
             COLUMNS
         ))
         .or_store_error()?;
     let before = filter.before.map(|fence| fence.0 as i64);
-    let params = params![namespace, filter.limit as i64, before, filter.label];
+    // As JSON, which the query reads back: their printed ids begin with `lease_`.
+    let in_force = filter.unheld.as_ref().map(|unheld| {
+        let ids: Vec<_> = unheld.in_force.iter().map(|id| format!("\"{id}\"")).collect();
+        format!("[{}]", ids.join(","))
+    });
+    let at = filter.unheld.as_ref().map(|unheld| unheld.at);
+    let (era, ms) = (at.map(|at| at.era as i64), at.map(|at| at.ms as i64));
+    let params = params![namespace, filter.limit as i64, before, filter.label, in_force, era, ms];
     let mut rows = statement.query(params).or_store_error()?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().or_store_error()? {

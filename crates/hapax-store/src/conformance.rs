@@ -122,6 +122,8 @@ macro_rules! conformance {
             a_silent_lease_is_forgotten_in_bounded_time
             a_lease_has_a_minimum_term
             a_renewal_records_the_notice_that_its_holder_has_seen
+            a_holder_that_lives_is_never_shown_as_dead
+            effects_without_a_holder_are_shown_before_they_are_expired
             texts_are_kept_up_to_their_limits
             rollback_steps_are_kept_up_to_their_limits
             listing_filters_by_state_and_namespace

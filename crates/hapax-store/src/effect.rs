@@ -9,6 +9,7 @@
 
 use hapax_core::attempt::Fence;
 use hapax_core::effect::{Effect, StateName};
+use hapax_core::lease::LeaseId;
 use hapax_core::name::{Name, Namespace};
 use hapax_core::time::{LeaseInstant, Now};
 
@@ -16,12 +17,14 @@ use crate::error::StoreError;
 
 mod claim;
 mod expire;
+mod holder;
 mod judge;
 mod record;
 mod settle;
 
 pub use claim::{DependsOn, FirstGrant, claim, peek};
 pub(crate) use expire::{expire, sweep};
+pub use holder::{EffectStatus, HolderStatus, statuses, stuck, unheld};
 pub(crate) use judge::{reconcile, reset, resolve, roll_back};
 pub(crate) use record::{EntryNote, LedgerEffect, find, record_ledger_effect, write};
 pub(crate) use settle::settle;
@@ -70,10 +73,21 @@ pub struct Filter {
     pub states: Vec<StateName>,
     /// Only those with this text in their label.
     pub label: Option<String>,
+    /// Only running ones whose holder has no lease in force, or is past its deadline.
+    pub unheld: Option<Unheld>,
     /// Only those whose newest attempt was granted before this one.
     pub before: Option<Fence>,
     /// At most this many.
     pub limit: usize,
+}
+
+/// Selects running effects that depend on none of these leases, or whose own deadline is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unheld {
+    /// The leases in force.
+    pub in_force: Vec<LeaseId>,
+    /// The present time.
+    pub at: LeaseInstant,
 }
 
 /// An effect and its name.

@@ -41,7 +41,7 @@ pub use clock::{Clock, ManualClock};
 pub use command::{LeaseAnswer, ShareAnswer};
 pub use dataset::{DatasetTxn, DatasetView};
 pub use delivery::{DeliveryTxn, DeliveryView};
-pub use effect::{EffectRecord, EffectTxn, EffectView, Filter};
+pub use effect::{EffectRecord, EffectStatus, EffectTxn, EffectView, Filter, HolderStatus, Unheld};
 pub use epoch::{EpochTxn, EpochView};
 pub use error::StoreError;
 pub use job::{Job, Pending, Request};

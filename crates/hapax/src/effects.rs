@@ -1,13 +1,19 @@
 //! The effects of a ledger: reading their records, and the decisions that only a person can make.
 
+use std::collections::HashSet;
+
 use hapax_core::attempt::AttemptId;
 use hapax_core::effect::{Effect, Judged, Resolution, Seen, StateName};
 use hapax_core::key::Key;
+use hapax_core::lease::Liveness;
 use hapax_core::planted::{Bug, planted};
-use hapax_store::{EffectRecord, Filter, Step, command, read};
+use hapax_store::{
+    EffectRecord, EffectStatus, Filter, Step, StoreError, View, command, effect, read,
+};
 
 use crate::engine::Hapax;
 use crate::error::Error;
+use crate::remote::holder_name;
 
 /// The effects of one namespace: their records, and decisions about them. Made by
 /// [`Hapax::effects`].
@@ -70,6 +76,96 @@ impl Effects<'_> {
     pub async fn search(self, filter: Filter) -> Result<Vec<EffectRecord>, Error> {
         let filter = Filter { namespace: Some(self.hapax.namespace.clone()), ..filter };
         Ok(read(&*self.hapax.inner.store, move |view| view.list(&filter)).await?)
+    }
+
+    /// One effect of this namespace with the status of its holder, if there is a record.
+    ///
+    /// ```
+    /// use hapax::{Failure, Hapax, Key, Liveness};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let hapax = Hapax::builder().in_memory();
+    /// let key = Key::derive("charge.v1", &[("order", b"42")])?;
+    /// let reader = hapax.clone();
+    /// let work = |_| async move {
+    ///     let status = reader.effects().status(key).await.ok().flatten();
+    ///     assert_eq!(status.and_then(|status| status.liveness()), Some(Liveness::Alive));
+    ///     Ok::<_, Failure>("receipt 7")
+    /// };
+    /// hapax.effect(key).run(work).await?;
+    /// let status = hapax.effects().status(key).await?.ok_or("no record")?;
+    /// assert_eq!(status.holder, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn status(self, key: Key) -> Result<Option<EffectStatus>, Error> {
+        let name = self.hapax.name(key);
+        let mut found = self
+            .confirmed(move |view| {
+                let found = view.effects(std::slice::from_ref(&name))?.pop().flatten();
+                let found = found.map(|effect| EffectRecord { name: name.clone(), effect });
+                effect::statuses(view, found.into_iter().collect())
+            })
+            .await?;
+        Ok(found.pop())
+    }
+
+    /// Effects of this namespace that a filter lets through, newest first, with the status of their
+    /// holders.
+    pub async fn statuses(self, filter: Filter) -> Result<Vec<EffectStatus>, Error> {
+        let filter = Filter { namespace: Some(self.hapax.namespace.clone()), ..filter };
+        self.confirmed(move |view| {
+            let found = view.list(&filter)?;
+            effect::statuses(view, found)
+        })
+        .await
+    }
+
+    /// Effects of this namespace that need attention, newest first: they are partial, unknown or
+    /// indeterminate, or they run and their holder is silent or dead. The states of the filter do not
+    /// count.
+    pub async fn stuck(self, filter: Filter) -> Result<Vec<EffectStatus>, Error> {
+        let filter = Filter { namespace: Some(self.hapax.namespace.clone()), ..filter };
+        self.confirmed(move |view| effect::stuck(view, &filter)).await
+    }
+
+    /// Running effects of all namespaces whose holder is silent or dead.
+    pub(crate) async fn unheld(self, limit: usize) -> Result<Vec<EffectStatus>, Error> {
+        let filter = Filter { limit, ..Filter::default() };
+        let mut found = self.confirmed(move |view| effect::unheld(view, &filter)).await?;
+        found.retain(|status| status.liveness() != Some(Liveness::Alive));
+        Ok(found)
+    }
+
+    /// Reads statuses, and confirms that a dead holder left its effect running. It may have settled
+    /// after the snapshot of the read, and ended before its lock was tested. Then a later snapshot
+    /// shows the outcome.
+    async fn confirmed<S>(self, statuses: S) -> Result<Vec<EffectStatus>, Error>
+    where
+        S: Fn(&mut dyn View) -> Result<Vec<EffectStatus>, StoreError> + Clone + Send + 'static,
+    {
+        let store = &*self.hapax.inner.store;
+        let is_dead = |status: &EffectStatus| status.liveness() == Some(Liveness::Dead);
+        let mut found = read(store, statuses.clone()).await?;
+        let dead: HashSet<AttemptId> = found
+            .iter()
+            .filter(|status| is_dead(status))
+            .map(|status| status.effect.attempt)
+            .collect();
+        if !dead.is_empty() {
+            found = read(store, statuses).await?;
+        }
+        for status in &mut found {
+            let is_confirmed = !is_dead(status) || dead.contains(&status.effect.attempt);
+            let Some(holder) = &mut status.holder else { continue };
+            if !is_confirmed {
+                (holder.liveness, holder.since) = (Liveness::Alive, None);
+            }
+            let name = holder.name.take();
+            holder.name = name.and_then(|name| holder_name(&name).map(str::to_owned));
+        }
+        Ok(found)
     }
 
     /// The rollback steps that an attempt registered, in order.

@@ -124,6 +124,16 @@ impl Inner {
             tokio::spawn(passes::forever(Arc::downgrade(self)));
         }
     }
+
+    /// Begins background work before the first claim, and opens the lease by which the nodes divide
+    /// that work.
+    pub(crate) async fn start_now(self: &Arc<Self>) -> Result<(), StoreError> {
+        self.start();
+        if self.background {
+            self.holder.lease().await?;
+        }
+        Ok(())
+    }
 }
 
 /// A caller at work.

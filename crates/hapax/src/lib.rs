@@ -41,7 +41,7 @@
 //!
 //! | handle | what it is for |
 //! |---|---|
-//! | [`hapax.effects()`](Hapax::effects) | shows and lists effects; records a person's decision about one; rolls back |
+//! | [`hapax.effects()`](Hapax::effects) | shows and lists effects, and whether their holders live; records a person's decision about one; rolls back |
 //! | [`hapax.journal()`](Hapax::journal) | the record of every transition: entries, histories, signed heads, proofs |
 //! | [`hapax.outbox()`](Hapax::outbox) | events: sinks and routes, records, deliveries, dead letters, followers |
 //! | [`hapax.datasets()`](Hapax::datasets) | declares datasets, and the rules that hold for them |
@@ -134,7 +134,7 @@ pub use hapax_core::epoch::{Bound, Domain, DomainError, Mismatch, Transition};
 pub use hapax_core::fingerprint::Fingerprint;
 pub use hapax_core::journal::{Entry, EntryKind};
 pub use hapax_core::key::{Key, KeyError};
-pub use hapax_core::lease::Lease;
+pub use hapax_core::lease::{Lease, Liveness};
 pub use hapax_core::lock::LockKey;
 pub use hapax_core::name::{Name, Namespace};
 pub use hapax_core::outcome::{Cause, Digest, Outcome};
@@ -145,4 +145,7 @@ pub use hapax_core::{canonical, checkpoint, document, guard, json, key, merkle};
 #[cfg(feature = "postgres")]
 pub use hapax_postgres::tokio_postgres;
 pub use hapax_store::journal::{Damage, Proof, Verified};
-pub use hapax_store::{EffectRecord, Filter, Limits, MemoryStore, Step, Store, StoreError};
+pub use hapax_store::{
+    EffectRecord, EffectStatus, Filter, HolderStatus, Limits, MemoryStore, Step, Store, StoreError,
+    Unheld,
+};

@@ -5,7 +5,7 @@ use hapax_core::name::Namespace;
 use hapax_core::time::Timestamp;
 use hapax_store::read;
 
-use crate::doctor::{Doctor, DoctorFinding, examine};
+use crate::doctor::{Doctor, DoctorFinding, NAMED, examine, unheld_effect};
 use crate::engine::{Hapax, blocking};
 use crate::error::Error;
 
@@ -42,13 +42,23 @@ impl Hapax {
 }
 
 impl Maintenance<'_> {
+    /// Begins this process's background work now: it opens its lease, and expires effects that dead
+    /// holders left. Otherwise that begins with the process's first claim. Call it in a process that
+    /// serves others and may be idle for long.
+    pub async fn start(self) -> Result<(), Error> {
+        Ok(self.hapax.inner.start_now().await?)
+    }
+
     /// Looks for problems that need attention.
     pub async fn doctor(self) -> Result<Doctor, Error> {
-        let mut doctor = read(&*self.hapax.inner.store, examine).await?;
+        let namespaces = self.namespaces().await?;
+        let seen = namespaces.clone();
+        let mut doctor = read(&*self.hapax.inner.store, move |view| examine(view, &seen)).await?;
+        let unheld = self.hapax.effects().unheld(NAMED).await?;
+        doctor.add(unheld.iter().map(|status| unheld_effect(status, &namespaces)));
         if let Some(sqlite) = self.hapax.inner.sqlite.clone() {
             let problems = blocking(move || sqlite.examine()).await?;
-            doctor.findings.extend(problems.into_iter().map(DoctorFinding::from));
-            doctor.findings.sort_by_key(|finding| finding.severity);
+            doctor.add(problems.into_iter().map(DoctorFinding::from));
         }
         #[cfg(feature = "postgres")]
         let doctor = match self.hapax.inner.postgres.clone() {

@@ -29,6 +29,13 @@ pub(crate) type Anchors = HashMap<(Namespace, u64), (LeaseId, u64)>;
 /// The holder of an anchor: a lease for grants whose holder has none. No client's name begins like this.
 const ANCHOR: &str = "-anchor";
 
+/// The name of a lease's holder, for people: that of a process, or the one that a client gave itself. None for an
+/// anchor, because nothing is known of the clients whose grants depend on it.
+pub(crate) fn holder_name(holder: &str) -> Option<&str> {
+    let Some(rest) = holder.strip_prefix(REMOTE) else { return Some(holder) };
+    rest.split_once('/').map(|(_, name)| name).filter(|name| *name != ANCHOR)
+}
+
 /// The deadline of a grant that has neither a lease nor a deadline of its own.
 const DEADLINE: Duration = Duration::from_secs(60);
 

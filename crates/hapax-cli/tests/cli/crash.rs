@@ -3,6 +3,7 @@
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use super::serve::Server;
 use super::{LedgerDir, Ran, wait_until};
 
 /// A program that appends a line, makes the file `started`, and then waits to be killed, unless the
@@ -59,6 +60,45 @@ fn a_killed_opaque_run_needs_a_person() {
     dir.hapax(&words).exits(0).prints("done\n");
     dir.hapax(&["doctor"]).exits(0);
     assert_eq!(dir.read("runs"), "run\nrun\n");
+}
+
+/// Proves K-23: readers see at once that a holder was killed, before any process claims. A server or proxy that gets
+/// no request expires the effect.
+#[test]
+fn a_killed_holder_is_seen_by_readers_and_expired_by_an_idle_server() {
+    let servers: [&[&str]; 2] = [
+        &["dev", "--listen", "127.0.0.1:0"],
+        &["proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:9"],
+    ];
+    for server in servers {
+        let dir = LedgerDir::new();
+        let mut run = dir.start(&["run", "-k", "k", "--", "sh", "-c", PROGRAM]);
+        dir.wait_for("started");
+        let holder = format!("hapax run, process {}", run.id());
+        let show = ["effects", "show", "k"];
+        dir.hapax(&show).exits(0).shows(&format!("{holder}: alive"));
+        dir.hapax(&["effects", "list", "--stuck"]).exits(0).prints("Nothing is stuck.\n");
+        dir.hapax(&["doctor"]).exits(0).shows("leases    1 in force");
+        signal(&run, "KILL");
+        run.wait().expect("it ends");
+        // The watchdog kills the program first.
+        let is_shown = "running (holder dead)";
+        wait_until("the holder is shown as dead", || {
+            dir.hapax(&["effects", "list", "--stuck"]).exits(0).out.contains(is_shown)
+        });
+        dir.hapax(&show).exits(0).shows(is_shown).shows(&format!("{holder}: dead"));
+        let shown = dir.hapax(&["--json", "effects", "show", "k"]).exits(0).json();
+        assert_eq!((&shown["state"], &shown["holder"]), (&"running".into(), &"dead".into()));
+        assert_eq!(shown["held_by"], holder);
+        let finding = format!("is running, and its holder ({holder}) is dead");
+        dir.hapax(&["doctor"]).exits(0).shows(&finding).shows("leases    0 in force");
+
+        let _server = Server::start(&dir, server);
+        wait_until("the effect is expired", || {
+            let shown = dir.hapax(&["--json", "effects", "show", "k"]).exits(0).json();
+            shown["state"] == "indeterminate" && shown["holder"].is_null()
+        });
+    }
 }
 
 /// Proves K-4: a person who knows the result records it, and a repeat prints it.

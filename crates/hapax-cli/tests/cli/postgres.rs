@@ -117,6 +117,41 @@ fn the_command_line_works_on_a_database() {
     assert!(doctor.out.contains("effect_watch is missing"), "{}", doctor.out);
 }
 
+/// Proves K-23: in a database a killed holder is silent once its lease is over, and readers see it before any process
+/// claims. A server that gets no request expires the effect.
+#[test]
+fn a_killed_holder_is_seen_by_readers_and_expired_by_an_idle_server() {
+    let shop = Shop::new();
+    let start = |words: &[&str]| {
+        let mut command = shop.dir.command(words);
+        command.env("HAPAX_DB", &shop.url).env("XDG_DATA_HOME", shop.dir.path("home"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let program = "touch started; sleep 60";
+    let mut run = start(&["run", "-k", "k", "--lease", "2s", "--", "sh", "-c", program]);
+    shop.dir.wait_for("started");
+    let show = ["--json", "effects", "show", "k"];
+    assert_eq!(shop.hapax(&show).exits(0).json()["holder"], "alive");
+    run.kill().expect("killed");
+    run.wait().expect("gone");
+    let stuck = ["effects", "list", "--stuck"];
+    wait_until("the holder is shown as silent", || {
+        shop.hapax(&stuck).exits(0).out.contains("running (holder silent)")
+    });
+    let shown = shop.hapax(&show).exits(0).json();
+    assert_eq!((&shown["state"], &shown["holder"]), (&"running".into(), &"silent".into()));
+    assert!(shown["silent_since"].is_string(), "{shown}");
+    let holder = format!("hapax run, process {}", run.id());
+    let finding = format!("is running, and its holder ({holder}) is silent");
+    // This server has fsync off, for tests, which is an error.
+    shop.hapax(&["doctor"]).exits(78).shows(&finding).shows("leases    0 in force");
+
+    let _server = Server::started(start(&["dev", "--listen", "127.0.0.1:0"]));
+    wait_until("the effect is expired", || {
+        shop.hapax(&show).exits(0).json()["state"] == "indeterminate"
+    });
+}
+
 #[test]
 fn a_newer_schema_is_left_alone() {
     let shop = Shop::new();

@@ -301,6 +301,23 @@ fn after_a_reboot_a_settling_time_is_counted_anew() {
     assert_eq!(judged, Judged::Decided(StateName::Failed), "nothing is counted there");
 }
 
+/// Proves K-23: a reader learns of a dead holder and of a deadline that is over, whatever the pulse.
+#[test]
+fn the_holder_of_a_running_effect_is_alive_silent_or_dead() {
+    let lease = Lease::open(NOW, LeaseId::from_bytes([9; 16]), 30_000, "p".into(), 0);
+    let running = |deadline| State::Running { lease: lease.id, deadline };
+    let judged = |state: &State, lease, gone| liveness(NOW, state, lease, gone);
+    assert_eq!(judged(&running(None), Some(&lease), false), Some(Liveness::Alive));
+    assert_eq!(judged(&running(None), Some(&lease), true), Some(Liveness::Dead));
+    assert_eq!(judged(&running(None), None, false), Some(Liveness::Dead), "its lease was removed");
+    let (over, ahead) = (Some(NOW.lease), Some(NOW.lease.plus_ms(1)));
+    assert_eq!(judged(&running(over), Some(&lease), false), Some(Liveness::Silent));
+    assert_eq!(judged(&running(over), Some(&lease), true), Some(Liveness::Dead));
+    assert_eq!(judged(&running(ahead), Some(&lease), false), Some(Liveness::Alive));
+    let done = State::Succeeded("ok".into());
+    assert_eq!(judged(&done, None, true), None);
+}
+
 #[test]
 fn a_record_keeps_when_it_was_made_and_says_when_it_changed() {
     let before = effect(failed(Cause::Reported, "no"), Safety::Opaque);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::extract::State;
 use hapax::remote::{Fenced, Look, Permit, Settled, random_id, work_ms};
 use hapax::{
-    AttemptId, Error, Fence, Filter, Finding, Fingerprint, Judged, OnLock, Outcome, Resolution,
-    Seen, StateName, Step,
+    AttemptId, EffectStatus, Error, Fence, Filter, Finding, Fingerprint, Judged, Name, OnLock,
+    Outcome, Resolution, Seen, StateName, Step,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -58,7 +58,8 @@ pub(super) const LONGEST_DEADLINE_MS: u64 = 24 * 3600 * 1000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct Search {
-    /// Only in this state; or `stuck`, for those that an operator has to look at.
+    /// Only in this state; or `stuck`, for those that need attention: partial, unknown, indeterminate, and running
+    /// with a holder that is silent or dead.
     #[param(inline)]
     state: Option<Wanted>,
     /// Only those with this text in their label.
@@ -94,7 +95,7 @@ impl Wanted {
             Self::Unknown => vec![StateName::Unknown],
             Self::Indeterminate => vec![StateName::Indeterminate],
             Self::Skipped => vec![StateName::Skipped],
-            Self::Stuck => StateName::NEEDING_ATTENTION.to_vec(),
+            Self::Stuck => Vec::new(),
         }
     }
 }
@@ -138,10 +139,13 @@ async fn search(scope: Scope, Params(search): Params<Search>) -> Answer<Effects>
         limit,
         ..Filter::default()
     };
-    let found = scope.hapax.effects().search(filter).await?;
+    let effects = scope.hapax.effects();
+    let found = match search.state {
+        Some(Wanted::Stuck) => effects.stuck(filter).await?,
+        _ => effects.statuses(filter).await?,
+    };
     let next = found.last().filter(|_| found.len() == limit).map(|found| found.effect.fence.0);
-    let effects = found.iter().map(|found| wire::Effect::of(found.name.key, &found.effect));
-    answer(Effects { effects: effects.collect(), next })
+    answer(Effects { effects: found.iter().map(wire::Effect::of).collect(), next })
 }
 
 /// Show an effect. With `Prefer: wait=N`, answer when it stops running, or after N seconds.
@@ -161,8 +165,15 @@ async fn show(
         // A stopping server answers at once.
         () = server.stopped() => scope.hapax.effects().show(named.key).await?,
     };
-    let effect = effect.ok_or_else(|| not_found("no effect of this key is recorded"))?;
-    answer(wire::Effect::of(named.key, &effect))
+    let status = match effect {
+        Some(effect) if effect.state.name() != StateName::Running => {
+            let name = Name { namespace: scope.hapax.namespace().clone(), key: named.key };
+            Some(EffectStatus { name, effect, holder: None })
+        }
+        _ => scope.hapax.effects().status(named.key).await?,
+    };
+    let status = status.ok_or_else(|| not_found("no effect of this key is recorded"))?;
+    answer(wire::Effect::of(&status))
 }
 
 /// The journal entries of an effect.

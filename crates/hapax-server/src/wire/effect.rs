@@ -2,7 +2,7 @@
 
 use data_encoding::BASE64;
 use hapax::remote::Report;
-use hapax::{Key, Settling, State, StateName};
+use hapax::{EffectStatus, Settling, State, StateName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -22,6 +22,13 @@ pub struct Effect {
     pub state: &'static str,
     /// The reason for the state, for people.
     pub reason: Option<String>,
+    /// Whether the holder of a running effect lives; null if the effect does not run.
+    pub holder: Option<Liveness>,
+    /// The name of that holder, for people; null if it has none.
+    pub held_by: Option<String>,
+    /// The last sign of a silent or dead holder: the last renewal of its lease, or the end of its
+    /// deadline. Null if it is not known.
+    pub silent_since: Option<String>,
     /// The newest attempt.
     pub attempt: String,
     /// The newest attempt's fence.
@@ -65,19 +72,45 @@ pub(crate) enum StateNames {
     Skipped,
 }
 
+/// Whether the holder of a running effect lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Liveness {
+    /// Its lease is in force.
+    Alive,
+    /// Its lease or its deadline is over. It may come back; otherwise the effect is expired.
+    Silent,
+    /// It has ended. The next claim, or a running server, expires the effect.
+    Dead,
+}
+
+impl Liveness {
+    fn of(liveness: hapax::Liveness) -> Self {
+        match liveness {
+            hapax::Liveness::Alive => Self::Alive,
+            hapax::Liveness::Silent => Self::Silent,
+            hapax::Liveness::Dead => Self::Dead,
+        }
+    }
+}
+
 impl Effect {
-    /// An effect under its key.
-    pub fn of(key: Key, effect: &hapax::Effect) -> Self {
+    /// An effect and its holder.
+    pub fn of(status: &EffectStatus) -> Self {
+        let EffectStatus { name, effect, holder } = status;
         let (safety, settling_ms) = Safety::of(effect.safety);
         let outcome = match &effect.state {
             State::Succeeded(outcome) => Some(Outcome::of(outcome)),
             _ => None,
         };
         Self {
-            key: key.to_string(),
+            key: name.key.to_string(),
             label: effect.label.clone(),
             state: effect.state.name().as_str(),
             reason: effect.state.reason().map(str::to_owned),
+            holder: status.liveness().map(Liveness::of),
+            held_by: holder.as_ref().and_then(|holder| holder.name.clone()),
+            silent_since: holder.as_ref().and_then(|holder| holder.since).map(time),
             attempt: effect.attempt.to_string(),
             fence: effect.fence.0,
             attempts: effect.attempts,

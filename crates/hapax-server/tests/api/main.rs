@@ -31,6 +31,31 @@ fn attempt(n: u8) -> String {
     format!("att_{}", format!("{n:02x}").repeat(16))
 }
 
+/// Proves K-23: a running effect is shown with its holder, and is stuck once the holder is dead.
+#[tokio::test]
+async fn the_holder_of_a_running_effect_is_shown() {
+    let client = Client::dev();
+    let lease = format!("lease_{}", "07".repeat(16));
+    let open = json!({ "term_ms": 30_000, "holder": "worker 3", "lease": lease });
+    assert_eq!(client.post("/v1/leases", open).await.0, 200);
+    let claim = json!({ "safety": "transactional", "lease": lease });
+    assert_eq!(client.post("/v1/effects/charge-7/claim", claim).await.0, 200);
+    assert_eq!(client.post("/v1/effects/charge-8/claim", json!({})).await.0, 200);
+    let (_, shown) = client.get("/v1/effects/charge-7").await;
+    assert_eq!((&shown["state"], &shown["holder"]), (&json!("running"), &json!("alive")));
+    assert_eq!((&shown["held_by"], &shown["silent_since"]), (&json!("worker 3"), &Value::Null));
+    let (_, shown) = client.get("/v1/effects/charge-8").await;
+    assert_eq!((&shown["holder"], &shown["held_by"]), (&json!("alive"), &Value::Null));
+    let (_, stuck) = client.get("/v1/effects?state=stuck").await;
+    assert_eq!(stuck["effects"], json!([]));
+
+    assert_eq!(client.delete(&format!("/v1/leases/{lease}")).await.0, 204);
+    let (_, stuck) = client.get("/v1/effects?state=stuck").await;
+    let (_, shown) = client.get("/v1/effects/charge-7").await;
+    assert_eq!(stuck["effects"], json!([shown]));
+    assert_eq!((&shown["state"], &shown["holder"]), (&json!("running"), &json!("dead")));
+}
+
 /// Proves S-2: a client claims, performs and settles; every later claim gets the recorded outcome.
 #[tokio::test]
 async fn an_effect_is_performed_elsewhere_once() {

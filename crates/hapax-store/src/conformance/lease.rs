@@ -1,8 +1,9 @@
 //! How a store handles leases, and the effects that lapsed holders left behind.
 
-use hapax_core::lease::Lease;
+use hapax_core::lease::{Lease, Liveness};
 
 use super::*;
+use crate::effect::{EffectRecord, EffectStatus, statuses};
 
 cases! {
     /// Proves K-6 and K-7.
@@ -167,4 +168,65 @@ cases! {
         let stored = b.view(move |view| view.lease(id)).expect("a lease");
         assert_eq!(stored.seen, never);
     }
+
+    /// Proves K-23: neither a stall of the store nor of the holder makes a reader take it for dead.
+    a_holder_that_lives_is_never_shown_as_dead: |b| {
+        b.open_lease(OTHER);
+        b.granted(1, ask(1));
+        assert_eq!(liveness(b, 1), Some(Liveness::Alive));
+        b.clock.advance(10 * TERM_MS);
+        assert_eq!(liveness(b, 1), Some(Liveness::Silent), "the store stalled");
+        assert!(matches!(b.renew(b.lease), LeaseAnswer::Held { .. }));
+        assert_eq!(liveness(b, 1), Some(Liveness::Alive));
+        b.pass(30_000, &[OTHER]);
+        assert_eq!(liveness(b, 1), Some(Liveness::Silent), "only the holder stalled");
+        assert!(matches!(b.renew(b.lease), LeaseAnswer::Held { .. }));
+        assert_eq!(liveness(b, 1), Some(Liveness::Alive));
+        b.settle(1, attempt(1), ok());
+        assert_eq!(liveness(b, 1), None);
+    }
+
+    /// Proves K-23: in every safety class, and before any claim or expiry pass.
+    effects_without_a_holder_are_shown_before_they_are_expired: |b| {
+        let opened = b.clock.now().wall;
+        b.open_lease(OTHER);
+        for (key, safety) in [(1, Safety::Transactional), (2, RECONCILABLE), (3, Safety::Opaque)] {
+            b.granted(key, Ask { safety, ..ask(key) });
+        }
+        b.granted(4, Ask { lease: OTHER, ..ask(4) });
+        b.granted(5, Ask { lease: OTHER, deadline_ms: Some(20_000), ..ask(5) });
+        assert!(stuck(b).is_empty());
+        b.pass(30_000, &[OTHER]);
+        let silent = Some(Liveness::Silent);
+        assert_eq!(stuck(b), [(5, silent), (3, silent), (2, silent), (1, silent)]);
+        let holder = status(b, 1).and_then(|status| status.holder).expect("it runs");
+        assert_eq!((holder.name.as_deref(), holder.since), (Some("test"), Some(opened)));
+        let holder = status(b, 5).and_then(|status| status.holder).expect("it runs");
+        assert_eq!(holder.since, Some(opened.plus_ms(20_000)), "its deadline");
+        b.run(command::CloseLease { id: b.lease }).expect("closes");
+        let dead = Some(Liveness::Dead);
+        assert_eq!(stuck(b), [(5, silent), (3, dead), (2, dead), (1, dead)]);
+        assert_eq!(b.count(command::Expire { limit: 10 }), 3);
+        assert_eq!(stuck(b), [(5, None), (3, None), (2, None), (1, dead)]);
+    }
+}
+
+fn status(b: &Bench<'_>, key: u8) -> Option<EffectStatus> {
+    let status = b.view(move |view| {
+        let effect = view.effects(&[name(key)])?.remove(0);
+        let found = effect.map(|effect| EffectRecord { name: name(key), effect });
+        statuses(view, found.into_iter().collect())
+    });
+    status.into_iter().next()
+}
+
+fn liveness(b: &Bench<'_>, key: u8) -> Option<Liveness> {
+    status(b, key)?.liveness()
+}
+
+/// The keys of the effects that need attention, and whether their holders live.
+fn stuck(b: &Bench<'_>) -> Vec<(u8, Option<Liveness>)> {
+    let filter = Filter { limit: 10, ..Filter::default() };
+    let found = b.view(move |view| crate::effect::stuck(view, &filter));
+    found.iter().map(|found| (found.name.key.as_bytes()[0], found.liveness())).collect()
 }

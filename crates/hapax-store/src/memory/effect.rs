@@ -9,7 +9,7 @@ use hapax_core::name::Name;
 use hapax_core::time::{LeaseInstant, Now};
 
 use super::MemoryTxn;
-use crate::effect::{EffectRecord, EffectTxn, EffectView, Filter};
+use crate::effect::{EffectRecord, EffectTxn, EffectView, Filter, Unheld};
 use crate::error::StoreError;
 use crate::journal::JournalTxn;
 
@@ -22,6 +22,7 @@ impl EffectView for MemoryTxn<'_> {
         let wanted = |name: &Name, effect: &Effect| {
             filter.namespace.as_ref().is_none_or(|namespace| *namespace == name.namespace)
                 && (filter.states.is_empty() || filter.states.contains(&effect.state.name()))
+                && filter.unheld.as_ref().is_none_or(|unheld| is_unheld(effect, unheld))
                 && filter.before.is_none_or(|before| effect.fence < before)
                 && filter.label.as_ref().is_none_or(|text| {
                     effect.label.as_ref().is_some_and(|label| label.contains(text))
@@ -87,4 +88,10 @@ impl EffectTxn for MemoryTxn<'_> {
         let overdue = self.tables.effects.iter().filter(|(_, effect)| late(effect));
         Ok(overdue.map(|(name, _)| name.clone()).take(limit).collect())
     }
+}
+
+fn is_unheld(effect: &Effect, unheld: &Unheld) -> bool {
+    let State::Running { lease, deadline } = effect.state else { return false };
+    !unheld.in_force.contains(&lease)
+        || deadline.is_some_and(|deadline| deadline.reached(unheld.at))
 }

@@ -9,7 +9,7 @@ use hapax::outbox::{
     Acks, Delivery, Dispatcher, Event, OnExhausted, Order, OutboxConfig, Payload, Policy,
     RecordFilter, Redrive, Retryability, Sink, SinkName, SinkSettings, Status,
 };
-use hapax::{Backoff, Error, Failure, Hapax, StateName};
+use hapax::{Backoff, Error, Failure, Hapax, Namespace, StateName};
 use tokio::sync::Notify;
 
 use super::{Dir, LONG, key, ok, state};
@@ -229,6 +229,33 @@ async fn a_poisoned_event_parks_its_own_key() {
     shelf.has(11).await;
     assert_eq!(shelf.of("flow"), (0..6).collect::<Vec<_>>());
     idle(&dispatcher).await;
+}
+
+/// Proves K-23: the doctor warns of dead letters and of the ordering keys behind them, and says where they are.
+#[tokio::test]
+async fn the_doctor_finds_dead_letters() {
+    let dir = Dir::new();
+    let hapax = dir.open().await;
+    let shelf = Shelf::default();
+    let dispatcher = dispatcher(&hapax, &shelf, hasty(OnExhausted::Park)).await;
+    let found = async || {
+        let findings = hapax.maintenance().doctor().await.unwrap().findings;
+        let whats = findings.into_iter().map(|finding| finding.what);
+        whats.filter(|what| what.contains("sink shelf")).collect::<Vec<_>>()
+    };
+    emit(&hapax, 0, &["rain"]).await;
+    idle(&dispatcher).await;
+    assert!(found().await.is_empty());
+    shelf.refuse("flow", Some(Retryability::Never));
+    emit(&hapax, 1, &["flow"]).await;
+    idle(&dispatcher).await;
+    let letter = "1 delivery to sink shelf is a dead letter";
+    assert_eq!(found().await, [format!("{letter}; 1 ordering key is parked")]);
+    let billing = hapax.in_namespace(Namespace::new("billing").expect("a name"));
+    emit(&billing, 2, &["rain"]).await;
+    idle(&dispatcher).await;
+    let elsewhere = format!("{letter}, the newest in namespace default; 1 ordering key is parked");
+    assert_eq!(found().await, [elsewhere]);
 }
 
 /// Proves O-6: a delivery that cannot heal fails at once; with `OnExhausted::Skip`, those behind it go on.
