@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use axum::Router;
 use hapax::{Safety, Settling};
-use hapax_server::idempotency::{IdempotencyLayer, KeyNeed, OnInFlight, Preset, Settings, Tenant};
+use hapax_server::idempotency::{
+    IdempotencyLayer, Identity, KeyNeed, OnInFlight, Preset, Settings, Tenant,
+};
 use hapax_server::listener::{self, ConnectionLimits, ListeningSocket};
 use hapax_server::proxy::Upstream;
 use hapax_server::telemetry::Telemetry;
@@ -21,12 +23,17 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
     let say = |event, message: &str| log::say(args.log_format, event, message);
     let upstream = Upstream::new(&args.upstream, args.timeout)
         .map_err(|error| Failed::usage(format!("--upstream: {error}")))?;
+    let upstream = if args.preserve_host { upstream.preserve_host() } else { upstream };
     let settings = settings(args)?;
     if let Some(path) = &args.probe
         && !(path.starts_with('/') && path.contains("{key}"))
     {
         return Err(Failed::usage("--probe is a path of the service, with {key} in it")
             .next("For example: --probe '/charges/by-key/{key}'"));
+    }
+    let identity = args.identity.clone().unwrap_or_default();
+    if let Some(path) = &args.probe {
+        can_probe(path, &identity)?;
     }
     let by_tenant = args.probe.as_ref().is_none_or(|path| path.contains("{tenant}"));
     if args.tenant_header.is_some() && !by_tenant {
@@ -69,6 +76,7 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
         let socket = ListeningSocket { listener, tls: None, limits: ConnectionLimits::default() };
         tokio::spawn(listener::serve(socket, watch.router(), std::future::pending()));
     }
+    say("identity", &rule(&identity));
     // Longer than the service may take, so that running requests can finish.
     let drain = args.timeout + Duration::from_secs(5);
     let limits =
@@ -92,6 +100,44 @@ pub(crate) async fn main(global: &Global, args: &Proxy) -> Result<Exit, Failed> 
     Ok(Exit::Done)
 }
 
+/// Refuses a probe that could report on the request of another caller.
+fn can_probe(path: &str, identity: &Identity) -> Result<(), Failed> {
+    match identity {
+        Identity::Credentials | Identity::None => Ok(()),
+        Identity::Jwt(_) | Identity::Header(_) if path.contains("{caller}") => Ok(()),
+        Identity::Jwt(_) | Identity::Header(_) => {
+            Err(Failed::usage(format!("--identity {identity} needs {{caller}} in --probe"))
+                .next("Put {caller} into the path of --probe, so that it looks up the right one."))
+        }
+        Identity::Cookie(_) | Identity::Authorization => {
+            Err(Failed::usage(format!("--identity {identity} cannot be combined with --probe"))
+                .next("A credential does not go into a path. Use jwt:CLAIM or header:NAME."))
+        }
+    }
+}
+
+/// The line that says what a caller is.
+fn rule(identity: &Identity) -> String {
+    let scoped = |caller: &str| format!("a caller is {caller}; each has keys of its own");
+    match identity {
+        Identity::Credentials => {
+            "a caller is its Authorization, Cookie and API-key headers; its keys are refused with \
+             others (see --identity)"
+                .to_owned()
+        }
+        Identity::Jwt(claim) => {
+            scoped(&format!("the claim {claim} of a bearer token, which the service verifies"))
+        }
+        Identity::Header(name) => scoped(&format!("the header {name}, which a gateway has to set")),
+        Identity::Cookie(name) => scoped(&format!("the cookie {name}")),
+        Identity::Authorization => scoped("its header Authorization"),
+        Identity::None => {
+            "callers are not told apart: any client with the same key and body gets the answer"
+                .to_owned()
+        }
+    }
+}
+
 fn settling(time: Duration) -> Settling {
     Settling::of_ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
@@ -109,6 +155,9 @@ fn settings(args: &Proxy) -> Result<Settings, Failed> {
         .largest_answer(args.largest_answer)
         .longest_answer(args.timeout)
         .at_once(args.connections);
+    if let Some(identity) = args.identity.clone() {
+        settings = settings.identity(identity);
+    }
     if args.optional {
         settings = settings.need(KeyNeed::Optional);
     }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,15 @@ pub struct ListeningSocket {
     pub limits: ConnectionLimits,
 }
 
+/// The client at the other end of a connection. Among the extensions of its requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// Whether the connection uses TLS.
+    pub is_tls: bool,
+}
+
 /// Serves until `stop` completes, then lets requests in flight finish.
 pub async fn serve<S>(socket: ListeningSocket, service: S, stop: impl Future<Output = ()>)
 where
@@ -72,10 +82,10 @@ where
             let client = clients.clone().acquire_owned().await;
             (client, listener.accept().await)
         };
-        let (client, stream) = tokio::select! {
+        let (client, stream, address) = tokio::select! {
             () = &mut stop => break,
             (client, accepted) = accepted => match (client, accepted) {
-                (Ok(client), Ok((stream, _))) => (client, stream),
+                (Ok(client), Ok((stream, address))) => (client, stream, address),
                 (_, Err(error)) => {
                     tracing::warn!(name: "accept_failed", %error, "accepting a connection failed");
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -89,13 +99,14 @@ where
         stream.as_mut().set_write_timeout_pinned(Some(limits.read));
         let (service, watcher) = (service.clone(), graceful.watcher());
         let secured = tls.as_ref().map(|tls| tls.acceptor());
+        let peer = Peer { address: address.ip().to_canonical(), is_tls: secured.is_some() };
         tokio::spawn(async move {
             let _client = client;
             let Some(acceptor) = secured else {
-                return converse(stream, service, limits, watcher).await;
+                return converse(stream, service, peer, limits, watcher).await;
             };
             match tokio::time::timeout(limits.head, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => converse(stream, service, limits, watcher).await,
+                Ok(Ok(stream)) => converse(stream, service, peer, limits, watcher).await,
                 Ok(Err(error)) => tracing::debug!(%error, "a connection was not secured"),
                 Err(_) => tracing::debug!("a connection was not secured in time"),
             }
@@ -106,8 +117,13 @@ where
 }
 
 /// Answers the requests of one connection.
-async fn converse<S, T>(stream: T, service: S, limits: ConnectionLimits, watcher: Watcher)
-where
+async fn converse<S, T>(
+    stream: T,
+    service: S,
+    peer: Peer,
+    limits: ConnectionLimits,
+    watcher: Watcher,
+) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
         + Clone
@@ -115,8 +131,9 @@ where
         + 'static,
     S::Future: Send,
 {
-    let answer = service_fn(move |request: Request<Incoming>| {
+    let answer = service_fn(move |mut request: Request<Incoming>| {
         let mut service = service.clone();
+        request.extensions_mut().insert(peer);
         async move {
             std::future::poll_fn(|cx| service.poll_ready(cx)).await?;
             service.call(request.map(Body::new)).await

@@ -214,6 +214,23 @@ pub(crate) const TENANT_UNKNOWN: Kind = Kind {
     next: "Send the tenant's header once, with a value.",
 };
 
+/// The request does not identify its caller.
+pub(crate) const CALLER_UNKNOWN: Kind = Kind {
+    code: "HX0308",
+    title: "The caller is missing",
+    retryable: false,
+    next: "Send the token, the header or the cookie that names the caller once, with a value.",
+};
+
+/// The key is recorded for a request with other credentials.
+pub(crate) const OTHER_CALLER: Kind = Kind {
+    code: "HX0319",
+    title: "Idempotency-Key is recorded for another caller",
+    retryable: false,
+    next: "Send it with the credentials of the first request. If they were only renewed, look the \
+           result up at the service: under a new key it could happen twice.",
+};
+
 /// The server is at its limit of concurrent requests or runs, or of memory for bodies.
 pub(crate) const TOO_MANY: Kind = Kind {
     code: "HX0309",

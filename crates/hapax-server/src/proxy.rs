@@ -1,7 +1,11 @@
 //! The upstream of the proxy: a service that knows nothing of keys.
 
+mod forwarded;
+
 use std::convert::Infallible;
+use std::error::Error as _;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +13,9 @@ use std::time::Duration;
 
 use axum_core::body::Body;
 use hapax::{Finding, Outcome};
-use http::header::{CONNECTION, HOST, HeaderName, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    CONNECTION, HOST, HeaderName, LOCATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
@@ -19,7 +25,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower_service::Service;
 
-use crate::idempotency::{PendingRequest, Settings, Settlement, written_down};
+use crate::idempotency::{PendingRequest, RecordedReason, Settings, Settlement, written_down};
+use crate::listener::Peer;
 use crate::problem::{NO_ANSWER, Problem, TOO_LARGE, UNREACHABLE};
 
 /// Headers of a single connection, which are not passed on.
@@ -38,11 +45,14 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 #[derive(Clone)]
 pub struct Upstream {
     inner: Arc<Inner>,
+    preserves_host: bool,
 }
 
 struct Inner {
     scheme: Scheme,
     authority: Authority,
+    /// The scheme and the host, as they begin a location at the upstream.
+    origin: String,
     /// The path of the upstream's URL, which goes before the path of a request.
     base: String,
     timeout: Duration,
@@ -87,11 +97,19 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .build(connector);
         let base = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { inner: Arc::new(Inner { scheme, authority, base, timeout, client }) })
+        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+        let origin = format!("{scheme}://{host}");
+        let inner = Arc::new(Inner { scheme, authority, origin, base, timeout, client });
+        Ok(Self { inner, preserves_host: false })
     }
 
-    /// Asks the service whether a request happened. `{key}`, `{tenant}` and `{path}` in `path`
-    /// stand for those of the request. 2xx means that it happened: this answer is stored as
+    /// The same service, which gets the client's `Host` in place of its own.
+    pub fn preserve_host(self) -> Self {
+        Self { preserves_host: true, ..self }
+    }
+
+    /// Asks the service whether a request happened. `{key}`, `{tenant}`, `{caller}` and `{path}` in
+    /// `path` stand for those of the request. 2xx means that it happened: this answer is stored as
     /// `settings` say, and replayed. 404 and 410 mean that it did not happen. With any other answer
     /// the outcome stays unknown.
     pub async fn probe(
@@ -107,19 +125,21 @@ impl Upstream {
     async fn ask(&self, path: &str, pending: &PendingRequest, settings: &Settings) -> Finding {
         let unknown = |reason: String| Finding::CannotTell(reason);
         // As a segment of a path, `.` and `..` lead elsewhere, even percent-encoded.
-        if [&pending.key, &pending.tenant].iter().any(|text| matches!(text.as_str(), "." | "..")) {
+        let segments = [&pending.key, &pending.tenant, &pending.caller];
+        if segments.iter().any(|text| matches!(text.as_str(), "." | "..")) {
             return unknown("the key cannot be a path segment".into());
         }
         let path = path
             .replace("{key}", &escape(&pending.key))
             .replace("{tenant}", &escape(&pending.tenant))
+            .replace("{caller}", &escape(&pending.caller))
             .replace("{path}", &escape(&pending.path));
         let uri = path.parse().ok().and_then(|path| self.inner.upstream_uri(&path));
         let request = uri.and_then(|uri| Request::get(uri).body(Body::empty()).ok());
         let Some(request) = request else {
             return unknown("the path of the probe is invalid".into());
         };
-        let response = match self.inner.forward(request).await {
+        let response = match self.inner.forward(request, false).await {
             Ok(response) => response,
             Err(error) => return unknown(error.to_string()),
         };
@@ -160,15 +180,32 @@ impl Inner {
     async fn forward(
         &self,
         request: Request<Body>,
+        preserves_host: bool,
     ) -> Result<Response<hyper::body::Incoming>, hyper_util::client::legacy::Error> {
         let (mut head, body) = request.into_parts();
         head.version = http::Version::HTTP_11;
-        head.headers.remove(HOST);
+        // First of all: a client must not be able to name the headers that are added here.
         strip(&mut head.headers);
+        if let Some(peer) = head.extensions.get::<Peer>() {
+            forwarded::describe(&mut head.headers, *peer);
+        }
+        if !preserves_host {
+            head.headers.remove(HOST);
+        }
         if body.size_hint().exact().is_none() {
             head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        self.client.request(Request::from_parts(head, body)).await
+        let mut response = self.client.request(Request::from_parts(head, body)).await?;
+        let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+        let path = location.and_then(|location| {
+            forwarded::path_at_proxy(location, &self.origin, &self.base)?
+                .parse::<HeaderValue>()
+                .ok()
+        });
+        if let Some(path) = path {
+            response.headers_mut().insert(LOCATION, path);
+        }
+        Ok(response)
     }
 }
 
@@ -195,15 +232,16 @@ impl Service<Request<Body>> for Upstream {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let inner = self.inner.clone();
+        let (inner, preserves_host) = (self.inner.clone(), self.preserves_host);
         Box::pin(async move {
             let Some(uri) = inner.upstream_uri(request.uri()) else {
                 let detail = "its path is too long for the service's address";
                 let long = Problem::new(StatusCode::URI_TOO_LONG, &TOO_LARGE, detail);
-                return Ok(with_fate(long, Settlement::NotDone));
+                return Ok(recorded_as(long, Settlement::NotDone, detail));
             };
             *request.uri_mut() = uri;
-            let answered = tokio::time::timeout(inner.timeout, inner.forward(request)).await;
+            let forwarding = inner.forward(request, preserves_host);
+            let answered = tokio::time::timeout(inner.timeout, forwarding).await;
             Ok(match answered {
                 Ok(Ok(mut response)) => {
                     strip(response.headers_mut());
@@ -211,9 +249,11 @@ impl Service<Request<Body>> for Upstream {
                 }
                 Ok(Err(error)) => failed(&error),
                 Err(_) => {
-                    let detail = format!("nothing came within {} s", inner.timeout.as_secs_f64());
+                    let limit = format!("within {} s", inner.timeout.as_secs_f64());
+                    let detail = format!("nothing came {limit}");
                     let late = Problem::new(StatusCode::GATEWAY_TIMEOUT, &NO_ANSWER, detail);
-                    with_fate(late, Settlement::Unknown)
+                    let reason = format!("the upstream did not answer {limit}");
+                    recorded_as(late, Settlement::Unknown, reason)
                 }
             })
         })
@@ -223,17 +263,31 @@ impl Service<Request<Body>> for Upstream {
 /// The answer to a failed call: only a failure to connect proves that nothing was sent.
 fn failed(error: &hyper_util::client::legacy::Error) -> Response<Body> {
     tracing::warn!(name: "upstream_silent", %error, "the upstream did not answer");
-    let (status, kind, fate, detail) = if error.is_connect() {
-        (StatusCode::BAD_GATEWAY, &UNREACHABLE, Settlement::NotDone, "no connection could be made")
-    } else {
-        (StatusCode::BAD_GATEWAY, &NO_ANSWER, Settlement::Unknown, "the connection broke off")
+    let causes = || std::iter::successors(error.source(), |&cause| cause.source());
+    let cause = causes().last().map_or_else(|| error.to_string(), ToString::to_string);
+    if !error.is_connect() {
+        let problem = Problem::new(StatusCode::BAD_GATEWAY, &NO_ANSWER, "the connection broke off");
+        let reason = format!("the connection to the upstream broke off before its answer: {cause}");
+        return recorded_as(problem, Settlement::Unknown, reason);
+    }
+    let is_refused = causes().any(|cause| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == ErrorKind::ConnectionRefused)
+    });
+    let reason = match is_refused {
+        true => "the upstream refused the connection; nothing was sent".to_owned(),
+        false => format!("no connection to the upstream, so nothing was sent: {cause}"),
     };
-    with_fate(Problem::new(status, kind, detail), fate)
+    let problem =
+        Problem::new(StatusCode::BAD_GATEWAY, &UNREACHABLE, "no connection could be made");
+    recorded_as(problem, Settlement::NotDone, reason)
 }
 
-fn with_fate(problem: Problem, fate: Settlement) -> Response<Body> {
+/// The response for a problem that the proxy found itself, with its meaning for the ledger.
+fn recorded_as(problem: Problem, fate: Settlement, reason: impl Into<String>) -> Response<Body> {
     let mut response = problem.into_response();
     response.extensions_mut().insert(fate);
+    response.extensions_mut().insert(RecordedReason(reason.into()));
     response
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::access::{Access, Allowance, Allowances, Caller, admit};
 use crate::api;
-use crate::idempotency::{IdempotencyLayer, KeyNeed, Settings, Tenant};
+use crate::idempotency::{IdempotencyLayer, Identity, KeyNeed, Settings, Tenant};
 use crate::maintenance::{Chore, Maintenance, ROUND};
 use crate::metrics::{self, Metrics};
 use crate::problem::{NOT_DURABLE, NOT_FOUND, Problem, STOPPING, WRONG_METHOD};
@@ -272,6 +272,8 @@ fn idempotency(hapax: &Hapax, settings: &ServerSettings) -> IdempotencyLayer {
         .need(KeyNeed::Optional)
         .methods([Method::POST, Method::PUT, Method::DELETE])
         .tenant(Tenant::By(Arc::new(tenant)))
+        // The tenant is the namespace and the id of the token, which is no secret.
+        .identity(Identity::None)
         .lifetime(Some(settings.key_lifetime))
         .largest_request(settings.largest_request)
         .longest_request(settings.longest_request)

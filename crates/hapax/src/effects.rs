@@ -242,4 +242,18 @@ impl Effects<'_> {
         }
         Ok(judged)
     }
+
+    /// Clears the record of an effect whose attempt failed, so that its key may be used for another
+    /// payload. Unlike [`Effects::reset`] it waits for no process: none remembers an outcome.
+    pub async fn unbind(
+        self,
+        key: Key,
+        attempt: AttemptId,
+        actor: &str,
+        note: &str,
+    ) -> Result<Judged, Error> {
+        let (name, seen) = (self.hapax.name(key), Seen { attempt, state: StateName::Failed });
+        let (actor, note) = (actor.to_owned(), note.to_owned());
+        self.hapax.call(command::Reset { name, seen, actor, note }).await
+    }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
-use hapax_server::idempotency::Settlement;
+use hapax_server::idempotency::{Identity, Settlement};
 
 use super::duration;
 
@@ -113,6 +113,9 @@ pub(crate) struct Proxy {
     /// Where requests go
     #[arg(long, value_name = "URL")]
     pub(crate) upstream: String,
+    /// Send the client's Host to the service, in place of the service's own
+    #[arg(long)]
+    pub(crate) preserve_host: bool,
     /// Where to listen
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
     pub(crate) listen: String,
@@ -137,13 +140,17 @@ pub(crate) struct Proxy {
     /// Tell clients apart by this header, which a gateway before the proxy has to set
     #[arg(long, value_name = "HEADER")]
     pub(crate) tenant_header: Option<String>,
+    /// What a caller is, who alone gets its answers: jwt:CLAIM, header:NAME, cookie:NAME,
+    /// authorization or none; unless given, a key is refused with other credentials
+    #[arg(long, value_parser = identity, value_name = "RULE")]
+    pub(crate) identity: Option<Identity>,
     /// How long the service may take to answer
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "30s")]
     pub(crate) timeout: Duration,
     /// How long answers are kept
     #[arg(long, value_parser = duration, value_name = "DURATION", default_value = "24h")]
     pub(crate) lifetime: Duration,
-    /// A path of the service that reports on {key}, of {tenant}, at {path}: 2xx it happened, 404 it did not
+    /// A path of the service that reports on {key}, of {tenant} or {caller}, at {path}: 2xx it happened, 404 it did not
     #[arg(long, value_name = "/PATH/{key}")]
     pub(crate) probe: Option<String>,
     /// How long after a 404 the request may still arrive; 0s if the service refuses late ones
@@ -172,6 +179,20 @@ pub(crate) struct Proxy {
     pub(crate) log_format: LogFormat,
 }
 
+fn identity(text: &str) -> Result<Identity, String> {
+    let known = || match text.split_once(':') {
+        None if text == "authorization" => Some(Identity::Authorization),
+        None if text == "none" => Some(Identity::None),
+        Some(("jwt", claim)) if !claim.is_empty() => Some(Identity::Jwt(claim.to_owned())),
+        Some(("header", name)) => name.parse().ok().map(Identity::Header),
+        Some(("cookie", name)) if !name.is_empty() => Some(Identity::Cookie(name.to_owned())),
+        _ => None,
+    };
+    known().ok_or_else(|| {
+        "write jwt:CLAIM, header:NAME, cookie:NAME, authorization or none, such as jwt:sub".into()
+    })
+}
+
 fn meaning(text: &str) -> Result<(http::StatusCode, Settlement), String> {
     let known = || -> Option<_> {
         let (status, fate) = text.split_once('=')?;
@@ -191,7 +212,7 @@ fn meaning(text: &str) -> Result<(http::StatusCode, Settlement), String> {
 pub(crate) enum Preset {
     /// The IETF's draft: a key is required, 409 in flight, 422 for another body
     Ietf,
-    /// A key is optional, every answer but 429 is kept, 400 for another body
+    /// A key is optional, every answer but a refusal is kept, 400 for another body
     Stripe,
     /// X-Amz-Client-Token, optional; 400 for another body
     Aws,

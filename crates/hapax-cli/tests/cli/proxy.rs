@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use super::serve::{Server, Systemd, certify, curl, signal, status};
@@ -92,6 +92,8 @@ fn card(nth: usize) -> String {
 struct Proxy {
     child: Child,
     url: String,
+    /// The rest of its log; it is kept open for the proxy.
+    errors: BufReader<ChildStderr>,
 }
 
 impl Proxy {
@@ -103,10 +105,18 @@ impl Proxy {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.expect("it starts");
         let mut line = String::new();
-        let errors = child.stderr.take().expect("piped");
-        BufReader::new(errors).read_line(&mut line).expect("its address");
+        let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+        errors.read_line(&mut line).expect("its address");
         let url = line.split_whitespace().find(|word| word.starts_with("http://"));
-        Self { url: url.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned(), child }
+        let url = url.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned();
+        Self { child, url, errors }
+    }
+
+    /// The next line of its log.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.errors.read_line(&mut line).expect("a line");
+        line
     }
 
     /// The output of curl: the answer's head and body.
@@ -345,6 +355,43 @@ fn a_proxy_does_as_its_flags_say() {
     assert_eq!(service.requests("post /busy ").len(), before + 1);
 }
 
+/// Proves N-5: the proxy says at its start what a caller is, and gives a stored answer only to the
+/// caller it was made for.
+#[test]
+fn a_proxy_tells_callers_apart() {
+    let (dir, service) = (LedgerDir::new(), Service::start());
+    let ask = |proxy: &Proxy, header: &str| {
+        proxy.curl(&["-H", "Idempotency-Key: k", "-H", header, "-d", "a"])
+    };
+    let (ada, bob) = ("Authorization: Bearer ada", "Authorization: Bearer bob");
+    let mut proxy = Proxy::before(&service, &dir, &[]);
+    let rule = proxy.line();
+    assert!(rule.contains("Authorization, Cookie and API-key headers"), "{rule}");
+    assert!(ask(&proxy, ada).ends_with("charge 1\n"));
+    assert!(ask(&proxy, ada).contains("idempotent-replayed"));
+    let other = ask(&proxy, bob);
+    assert!(other.starts_with("HTTP/1.1 409") && other.contains("HX0319"), "{other}");
+    assert!(proxy.charge("k", "a").contains("HX0319"), "no credentials are no caller's");
+    drop(proxy);
+
+    let mut proxy = Proxy::before(&service, &dir, &["--identity", "header:X-User"]);
+    let rule = proxy.line();
+    assert!(rule.contains("the header x-user"), "{rule}");
+    assert!(ask(&proxy, "X-User: ada").ends_with("charge 2\n"));
+    assert!(ask(&proxy, "X-User: bob").ends_with("charge 3\n"));
+    assert!(ask(&proxy, "X-User: ada").contains("idempotent-replayed"));
+    assert!(ask(&proxy, ada).contains("HX0308"), "nothing names the caller");
+    drop(proxy);
+
+    let mut proxy = Proxy::before(&service, &dir, &["--identity", "none"]);
+    assert!(proxy.line().contains("not told apart"));
+    let ask =
+        |header: &str| proxy.curl(&["-H", "Idempotency-Key: shared", "-H", header, "-d", "a"]);
+    assert!(ask(ada).ends_with("charge 4\n"));
+    assert!(ask(bob).contains("idempotent-replayed"));
+    assert_eq!(service.calls(), 4);
+}
+
 /// Proves S-3: each preset can be chosen on the command line, with its header, its methods, its
 /// statuses and whether it needs a key.
 #[test]
@@ -402,6 +449,10 @@ fn flags_that_make_no_sense_are_refused() {
         (&["--probe", "charges/{key}"], "{key}"),
         (&["--probe", "/charges/{key}", "--tenant-header", "x-tenant"], "{tenant}"),
         (&["--tenant-header", "x tenant"], "--tenant-header"),
+        (&["--identity", "ours"], "jwt:CLAIM"),
+        (&["--identity", "header:x user"], "jwt:CLAIM"),
+        (&["--identity", "jwt:sub", "--probe", "/charges/{key}"], "{caller}"),
+        (&["--identity", "cookie:id", "--probe", "/charges/{caller}/{key}"], "--probe"),
         (&["--redact", "card"], "JSON pointer"),
         (&["--meaning", "503=maybe"], "not-done"),
         (&["--meaning", "ok=kept"], "not-done"),

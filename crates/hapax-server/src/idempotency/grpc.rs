@@ -81,17 +81,30 @@ pub(super) fn fate(headers: &HeaderMap, trailers: &HeaderMap) -> Option<Settleme
     if Protocol::of(headers) != Protocol::Grpc {
         return None;
     }
-    // A call that fails before it sends a message has its status in the head.
-    let status = trailers.get("grpc-status").or_else(|| headers.get("grpc-status"));
-    let status = status.and_then(|status| status.to_str().ok()?.parse::<u8>().ok());
-    Some(match status {
-        // Resource exhausted, aborted, unavailable, unauthenticated: refused before anything was done.
-        Some(8 | 10 | 14 | 16) => Settlement::NotDone,
+    Some(match code(headers, trailers) {
+        // Permission denied, resource exhausted, aborted, unavailable, unauthenticated: refused
+        // before anything was done.
+        Some(7 | 8 | 10 | 14 | 16) => Settlement::NotDone,
         // Cancelled, unknown, deadline exceeded, internal, data loss, or no status at all.
         Some(1 | 2 | 4 | 13 | 15) | None => Settlement::Unknown,
         // Done, or refused for its content: a retry would be refused too.
         Some(_) => Settlement::Settled,
     })
+}
+
+/// Whether a gRPC answer refuses the caller: permission denied, resource exhausted, unauthenticated.
+pub(super) fn refuses_caller(headers: &HeaderMap, trailers: &HeaderMap) -> bool {
+    matches!(code(headers, trailers), Some(7 | 8 | 16))
+}
+
+/// The status of a gRPC answer; none if there is none, or the answer is not gRPC.
+pub(super) fn code(headers: &HeaderMap, trailers: &HeaderMap) -> Option<u8> {
+    if Protocol::of(headers) != Protocol::Grpc {
+        return None;
+    }
+    // A call that fails before it sends a message has its status in the head.
+    let status = trailers.get("grpc-status").or_else(|| headers.get("grpc-status"))?;
+    status.to_str().ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -111,7 +124,14 @@ mod tests {
         for (status, expected) in
             [("0", Settlement::Settled), ("5", Settlement::Settled), ("14", Settlement::NotDone)]
         {
-            assert_eq!(fate(&head, &headers(&[("grpc-status", status)])), Some(expected));
+            let trailers = headers(&[("grpc-status", status)]);
+            assert_eq!(fate(&head, &trailers), Some(expected));
+            assert!(!refuses_caller(&head, &trailers), "{status}");
+        }
+        for status in ["7", "8", "16"] {
+            let trailers = headers(&[("grpc-status", status)]);
+            assert_eq!(fate(&head, &trailers), Some(Settlement::NotDone));
+            assert!(refuses_caller(&head, &trailers), "{status}");
         }
         assert_eq!(fate(&head, &headers(&[("grpc-status", "4")])), Some(Settlement::Unknown));
         assert_eq!(fate(&head, &HeaderMap::new()), Some(Settlement::Unknown), "it broke off");

@@ -9,11 +9,7 @@ use std::time::SystemTime;
 
 use axum_core::body::Body;
 use bytes::{Bytes, BytesMut};
-use hapax::key::http::Request as Scope;
-use hapax::{
-    Done, EffectBuilder, Error, Failure, Finding, Fingerprint, Hapax, How, Outcome, Safety,
-};
-use http::header::CONTENT_TYPE;
+use hapax::{Done, EffectBuilder, Error, Failure, Finding, Hapax, How, Outcome, Safety, State};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -22,28 +18,23 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::grpc::{self, Protocol};
+use super::keyed::{KeyedRequest, PendingRequest};
 use super::settings::{KeyNeed, Settings, Settlement};
 use super::stored;
 use crate::access::Room;
 use crate::body::collected;
-use crate::problem::{KEY_MALFORMED, KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, Problem, TOO_MANY};
+use crate::problem::{KEY_MISSING, Kind, NO_ANSWER, NOT_KEPT, OTHER_CALLER, Problem, TOO_MANY};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Looking = Pin<Box<dyn Future<Output = Finding> + Send>>;
 type Look = Arc<dyn Fn(PendingRequest) -> Looking + Send + Sync>;
 
-/// A request whose outcome is unknown, as the lookup gets it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PendingRequest {
-    /// The tenant, as [`Settings::tenant`] says; empty where all clients are one tenant.
-    pub tenant: String,
-    /// Its method.
-    pub method: String,
-    /// Its path, without the query.
-    pub path: String,
-    /// The client's key.
-    pub key: String,
-}
+/// How the reason begins for which a request that its service refused did not happen.
+const REFUSED: &str = "refused: ";
+
+/// The reason to record for an answer, in place of its status. Among the extensions of a response.
+#[derive(Debug, Clone)]
+pub(crate) struct RecordedReason(pub(crate) String);
 
 /// Gives a service the semantics of `Idempotency-Key`. The service takes requests with axum's body
 /// type, as axum's and tonic's routers do. The layer itself takes any request body of bytes.
@@ -106,40 +97,45 @@ impl IdempotencyLayer {
         self
     }
 
-    fn effect(&self, head: &Parts, key: &str, body: &[u8]) -> Result<EffectBuilder, Problem> {
-        let (method, path) = (head.method.as_str(), head.uri.path());
-        let tenant = self.settings.tenant_of(head)?;
-        let scope = Scope { tenant: &tenant, method, path, idempotency_key: key };
-        let named = scope.key().map_err(|error| {
-            Problem::new(StatusCode::BAD_REQUEST, &KEY_MALFORMED, error.to_string())
-        })?;
-        let kind = head.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-        let query = head.uri.query().unwrap_or_default().as_bytes();
+    fn effect(&self, keyed: &KeyedRequest) -> EffectBuilder {
         let mut effect = self
             .hapax
-            .effect(named)
-            .fingerprint(Fingerprint::of_parts(&[query, kind, body]))
-            .label(format!(
-                "{method} {} {}",
-                path.chars().take(80).collect::<String>(),
-                key.chars().take(80).collect::<String>()
-            ))
+            .effect(keyed.name)
+            .fingerprint(keyed.fingerprint)
+            .label(keyed.label.as_str())
             .safety(self.safety)
-            .wait(self.settings.wait_of(head));
+            .wait(keyed.wait);
         if let Some(lifetime) = self.settings.lifetime {
             effect = effect.ttl(lifetime);
         }
         if let Some(look) = self.look.clone() {
-            let tenant = tenant.strip_prefix("h:").or(tenant.strip_prefix("t:"));
-            let request = PendingRequest {
-                tenant: tenant.unwrap_or_default().into(),
-                method: method.into(),
-                path: path.into(),
-                key: key.into(),
-            };
+            let request = keyed.pending.clone();
             effect = effect.reconcile(move |_| look(request.clone()));
         }
-        Ok(effect)
+        effect
+    }
+
+    /// Frees the key of a recorded request that did not happen, if that request does not bind this
+    /// one: the service refused it, or it was another caller's. Otherwise returns the error to
+    /// answer with.
+    async fn unbind(&self, keyed: &KeyedRequest, conflict: Error) -> Result<(), Error> {
+        let effects = self.hapax.effects();
+        let effect = effects.show(keyed.name).await?;
+        let Some(effect) = effect.filter(|effect| effect.fingerprint != keyed.fingerprint) else {
+            return Ok(());
+        };
+        let other_caller = self.settings.identity.differs(effect.fingerprint, keyed.fingerprint);
+        match &effect.state {
+            State::Failed(failure) if other_caller || failure.reason.starts_with(REFUSED) => {}
+            // The service may refuse that caller, and then the key is free.
+            State::Running { .. } if other_caller => {
+                return Err(Error::InFlight { attempt: effect.attempt });
+            }
+            _ => return Err(conflict),
+        }
+        let note = "the request that is recorded under this key did not happen";
+        effects.unbind(keyed.name, effect.attempt, "hapax", note).await?;
+        Ok(())
     }
 
     /// Passes a request on, unless one with its key was passed on before.
@@ -151,20 +147,42 @@ impl IdempotencyLayer {
         R: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
         R::Error: Into<BoxError>,
     {
-        let effect = self.effect(&head, &key, &body)?;
+        let keyed = KeyedRequest::of(&self.settings, &head, key, &body)?;
         let Ok(room) = self.room.clone().try_acquire_owned() else {
             let detail = "too many requests are being passed on at once";
             return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, &TOO_MANY, detail));
         };
         let protocol = Protocol::of(&head.headers);
         let passed: Arc<Mutex<Passed>> = Arc::default();
-        let (progress, settings) = (passed.clone(), self.settings.clone());
         let held = head.extensions.get::<Room>().cloned();
         let request = Request::from_parts(head, Body::from(body));
+        // The claim that is granted takes the request out of here.
+        let unsent = Arc::new(Mutex::new(Some((inner, request))));
+        let (layer, progress) = (self.clone(), passed.clone());
         // A task of its own: a client that leaves does not cancel the effect.
         let run = tokio::spawn(async move {
             let _room = (room, held);
-            effect.run(move |_| pass_on(inner, request, settings, progress)).await
+            let send = || {
+                let (unsent, passed) = (unsent.clone(), progress.clone());
+                let settings = layer.settings.clone();
+                layer.effect(&keyed).run(move |_| async move {
+                    let taken =
+                        unsent.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+                    match taken {
+                        Some((inner, request)) => pass_on(inner, request, settings, passed).await,
+                        None => Err(Failure::ambiguous("the request was passed on before")),
+                    }
+                })
+            };
+            match send().await {
+                Err(conflict @ Error::Conflict { .. }) => {
+                    match layer.unbind(&keyed, conflict).await {
+                        Ok(()) => send().await,
+                        Err(error) => Err(error),
+                    }
+                }
+                done => done,
+            }
         });
         let done = run.await;
         let passed =
@@ -243,7 +261,9 @@ where
     let note = |how| *passed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = how;
     note(Passed::On);
     let response = inner.call(request).await;
-    let response = response.map_err(|error| Failure::ambiguous(error.to_string()))?;
+    let response = response.map_err(|error| {
+        Failure::ambiguous(format!("the service failed before its answer: {error}"))
+    })?;
     let (head, body) = response.into_parts();
     let status = head.status;
     let read = read_up_to(settings.largest_answer, body);
@@ -251,6 +271,14 @@ where
         .await
         .map_err(|_| Failure::ambiguous(format!("answered {status} and did not come to an end")))?
         .map_err(|error| Failure::ambiguous(format!("answered {status} and broke off: {error}")))?;
+    let is_refusal = matches!(status.as_u16(), 401 | 403 | 407 | 429)
+        || grpc::refuses_caller(&head.headers, &trailers);
+    let reason =
+        match (head.extensions.get::<RecordedReason>(), grpc::code(&head.headers, &trailers)) {
+            (Some(RecordedReason(reason)), _) => reason.clone(),
+            (None, Some(code)) => format!("answered gRPC status {code}"),
+            (None, None) => format!("answered {status}"),
+        };
     let fate = head.extensions.get().copied();
     let fate = fate.or_else(|| grpc::fate(&head.headers, &trailers));
     let fate = fate.unwrap_or_else(|| settings.fate(status));
@@ -263,8 +291,9 @@ where
     note(Passed::Answered(Response::from_parts(head, body)));
     match fate {
         Settlement::Settled => Ok(Outcome::new(outcome)),
-        Settlement::NotDone => Err(Failure::not_done(format!("answered {status}"))),
-        Settlement::Unknown => Err(Failure::ambiguous(format!("answered {status}"))),
+        Settlement::NotDone if is_refusal => Err(Failure::not_done(format!("{REFUSED}{reason}"))),
+        Settlement::NotDone => Err(Failure::not_done(reason)),
+        Settlement::Unknown => Err(Failure::ambiguous(reason)),
     }
 }
 
@@ -348,6 +377,10 @@ fn now() -> SystemTime {
 fn problem(error: &Error, settings: &Settings) -> Problem {
     let kind = |title, retryable, next| Kind { code: error.code(), title, retryable, next };
     let (status, kind, detail) = match error {
+        Error::Conflict { recorded, asked } if settings.identity.differs(*recorded, *asked) => {
+            let detail = "a request with other credentials is recorded under this key";
+            return Problem::new(StatusCode::CONFLICT, &OTHER_CALLER, detail);
+        }
         Error::Conflict { .. } => (
             settings.mismatch,
             kind(

@@ -13,6 +13,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use serde_json::Value;
 
+use super::caller::Identity;
 use crate::problem::{KEY_MALFORMED, Problem, TENANT_UNKNOWN};
 
 /// The longest key, in characters.
@@ -67,8 +68,8 @@ pub enum Preset {
     /// not kept.
     #[default]
     Ietf,
-    /// A key is optional; 400 for another body; all answers but 401, 407, 425 and 429 are kept,
-    /// errors of the server included.
+    /// A key is optional; 400 for another body; all answers but 401, 403, 407, 425 and 429 are
+    /// kept, errors of the server included.
     Stripe,
     /// A key in `X-Amz-Client-Token` is optional; 400 for another body; errors of the server are
     /// not kept.
@@ -86,8 +87,9 @@ pub struct Settings {
     pub(crate) need: KeyNeed,
     pub(crate) methods: Vec<Method>,
     pub(crate) tenant: Tenant,
+    pub(crate) identity: Identity,
     pub(crate) in_flight: OnInFlight,
-    /// The longest wait that `Prefer: wait=N` can ask for.
+    /// The longest wait that `Prefer: wait=N` can ask for, unless requests wait longer unasked.
     pub(crate) longest_wait: Duration,
     pub(crate) mismatch: StatusCode,
     pub(crate) lifetime: Option<Duration>,
@@ -118,6 +120,7 @@ impl Settings {
             need: KeyNeed::Required,
             methods: vec![Method::POST, Method::PATCH],
             tenant: Tenant::One,
+            identity: Identity::Credentials,
             in_flight: OnInFlight::Refuse,
             longest_wait: Duration::from_secs(60),
             mismatch: StatusCode::UNPROCESSABLE_ENTITY,
@@ -182,13 +185,20 @@ impl Settings {
         self
     }
 
+    /// What a caller is. A stored answer is given only to the caller it was made for.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = identity;
+        self
+    }
+
     /// The answer to a request while the same one is in flight.
     pub fn in_flight(mut self, in_flight: OnInFlight) -> Self {
         self.in_flight = in_flight;
         self
     }
 
-    /// The longest that a client may ask to wait for the same request in flight.
+    /// The longest that a client may ask to wait for the same request in flight. It may always ask
+    /// for as long as [`Settings::in_flight`] waits.
     pub fn longest_wait(mut self, time: Duration) -> Self {
         self.longest_wait = time;
         self
@@ -289,8 +299,8 @@ impl Settings {
             return *fate;
         }
         match (self.preset, status.as_u16()) {
-            // Refused before anything was done: no credentials, too early, or too many requests.
-            (_, 401 | 407 | 425 | 429) => Settlement::NotDone,
+            // Refused before anything was done: not this caller, too early, or too many requests.
+            (_, 401 | 403 | 407 | 425 | 429) => Settlement::NotDone,
             (Preset::Stripe, _) => Settlement::Settled,
             // The service itself sends these. 502, 504 and unregistered codes may come from an
             // intermediary, which does not know the outcome either.
@@ -353,7 +363,7 @@ impl Settings {
             OnInFlight::Refuse => Duration::ZERO,
             OnInFlight::Wait(wait) => wait,
         };
-        wait_of(head).unwrap_or(default).min(self.longest_wait)
+        wait_of(head).map_or(default, |wait| wait.min(self.longest_wait.max(default)))
     }
 }
 
@@ -440,10 +450,10 @@ mod tests {
                 Settlement::Unknown => '?',
             })
         };
-        assert_eq!(table(Preset::Ietf).iter().collect::<String>(), "kkk.kk.kk...?.??");
+        assert_eq!(table(Preset::Ietf).iter().collect::<String>(), "kkk..k.kk...?.??");
         assert_eq!(table(Preset::Aws), table(Preset::Ietf));
         assert_eq!(table(Preset::Iceberg), table(Preset::Ietf));
-        assert_eq!(table(Preset::Stripe).iter().collect::<String>(), "kkk.kkkkk..kkkkk");
+        assert_eq!(table(Preset::Stripe).iter().collect::<String>(), "kkk..kkkk..kkkkk");
         let ours =
             Settings::default().meaning(StatusCode::INTERNAL_SERVER_ERROR, Settlement::Unknown);
         assert_eq!(ours.fate(StatusCode::INTERNAL_SERVER_ERROR), Settlement::Unknown);
@@ -485,5 +495,10 @@ mod tests {
         assert_eq!(wait(&ietf, "respond-async, wait=7"), 7);
         assert_eq!(wait(&ietf, "wait=100000"), 60);
         assert_eq!(wait(&Settings::new(Preset::Iceberg), "x"), 30);
+        // The server's own wait is not cut.
+        let patient = ietf.in_flight(OnInFlight::Wait(Duration::from_secs(300)));
+        assert_eq!(wait(&patient, "x"), 300);
+        assert_eq!(wait(&patient, "wait=100000"), 300);
+        assert_eq!(wait(&patient, "wait=7"), 7);
     }
 }

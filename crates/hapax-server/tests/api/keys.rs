@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use hapax::Hapax;
 use hapax::outbox::OutboxConfig;
+use hapax::{Hapax, Role};
 use hapax_server::access::Access;
 use hapax_server::server::ServerSettings;
 use http::Method;
@@ -55,6 +55,25 @@ async fn a_mutating_call_is_repeated_under_its_key() {
     let outbox = outbox.route("*", "*", &["printer"]).expect("a name");
     client.hapax.outbox().configure(&outbox).await.expect("declared");
     assert_eq!(keyed.post("/v1/effects/b/settle", settle).await.0, 200);
+}
+
+/// Proves N-5 for the API: an answer under a key is given only to the token it was made for.
+#[tokio::test]
+async fn a_key_belongs_to_its_token() {
+    let client = Client::guarded(ServerSettings::default());
+    let ada = client.showing(Role::Operator, Some("default")).await;
+    let bob = client.showing(Role::Operator, Some("default")).await;
+    let (_, granted) = ada.post("/v1/effects/a/claim", json!({})).await;
+    let (attempt, fence) = (&granted["attempt"], &granted["fence"]);
+    let settle = json!({ "attempt": attempt, "fence": fence, "report": "succeeded" }).to_string();
+    for (caller, repeated, replayed) in
+        [(&ada, false, false), (&ada, false, true), (&bob, true, false)]
+    {
+        let caller = caller.clone().with("idempotency-key", "k");
+        let answer = caller.send(&Method::POST, "/v1/effects/a/settle", Some(&settle)).await;
+        assert_eq!(answer.headers().contains_key("idempotent-replayed"), replayed);
+        assert_eq!(read(answer).await, (200, json!({ "repeated": repeated })));
+    }
 }
 
 /// Proves S-2: answers are kept for as long as `/v1/config` says.

@@ -177,10 +177,13 @@ async fn a_failure_of_tonic_is_what_its_status_says() {
         let failed = fail(Code::Unavailable).await;
         assert_eq!((failed.code(), shop.calls()), (Code::Unavailable, nth));
     }
+    // Refused: the key is free for another message.
+    shop.charge("free", "7").await.expect_err("permission denied");
+    assert_eq!(shop.charge("free", "EUR 10").await.expect("charged").get_ref(), "charge 5: EUR 10");
     // Unknown: the request is not passed on again.
-    assert_eq!(fail(Code::Internal).await.message(), "failure 4");
+    assert_eq!(fail(Code::Internal).await.message(), "failure 6");
     let blocked = fail(Code::Internal).await;
-    assert_eq!((blocked.code(), shop.calls()), (Code::FailedPrecondition, 4));
+    assert_eq!((blocked.code(), shop.calls()), (Code::FailedPrecondition, 6));
     assert!(blocked.message().starts_with("HX0203: "), "{blocked:?}");
 }
 

@@ -1,9 +1,12 @@
 //! One suite for the layer and for the proxy.
 
+mod callers;
+mod forwarded;
 mod grpc;
 mod limits;
 mod plain;
 mod policy;
+mod reasons;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
