@@ -68,6 +68,9 @@ pub(crate) async fn extract(global: &Global, args: &args::Extract) -> Result<Exi
                 break;
             }
         };
+        for warning in &extracted.warnings {
+            eprintln!("hapax: {}: {warning}", file.display());
+        }
         let document: Value = serde_json::from_slice(extracted.json()).unwrap_or_default();
         match (global.json, args.full) {
             (true, _) => output::json(&printed(file, &extracted, &document)),
@@ -148,6 +151,9 @@ fn printed(file: &Path, extracted: &Extracted, document: &Value) -> Value {
         "ontologyVersion": extracted.version,
     });
     if let (Some(whole), Some(document)) = (whole.as_object_mut(), document.as_object()) {
+        if !extracted.warnings.is_empty() {
+            whole.insert("warnings".to_owned(), json!(extracted.warnings));
+        }
         whole.extend(document.clone());
     }
     whole

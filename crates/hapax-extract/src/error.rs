@@ -47,6 +47,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the request has no key, because of its text or its parameters.
+    pub fn is_without_key(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::Params(_) | Self::Key(_))
+    }
+
     /// The code, which has a page of its own in the documentation.
     pub fn code(&self) -> &'static str {
         match self {

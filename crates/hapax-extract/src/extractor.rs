@@ -34,6 +34,9 @@ pub struct Answered<T> {
     pub tokens_in: u64,
     /// The tokens it wrote.
     pub tokens_out: u64,
+    /// The number of entities that it found and discarded, because the chunk or the ontology does
+    /// not have them.
+    pub discarded: u32,
 }
 
 /// The cost of an extractor since this process began, unusable answers included.
@@ -131,6 +134,11 @@ pub trait Extractor: Send + Sync + 'static {
     fn prepare(&self, ontology: &Arc<Ontology>) -> Result<(), ExtractorError> {
         let _ = ontology;
         Ok(())
+    }
+
+    /// The model that it asks where a request names none, if it asks one.
+    fn model(&self) -> Option<&str> {
+        None
     }
 
     /// Whether it costs so little that both its answers about a chunk are recorded as one.

@@ -36,7 +36,7 @@ pub use meters::{Count, Meters, Stopwatch};
 pub use ontologies::Known;
 pub use ontology::error::{OntologyError, Position};
 pub use ontology::{Class, Individual, Ontology, Property, limits};
-pub use params::{Params, ParamsError, ParamsProblem};
+pub use params::{ExtraParams, Params, ParamsError, ParamsProblem};
 pub use resolve::{Resolved, Thing, entity_id, resolve};
 pub use scope::PropertyScope;
 pub use service::{Extract, Extracted, ExtractionRequest, MaintenanceReport, Settings};

@@ -97,8 +97,8 @@ impl OpenAi {
         let mut talk = Talk::new(params, question, &self.settings.model);
         let first = self.complete(&mut talk).await?;
         let reading = talk.judge(&first, &read)?;
-        let kept = match reading {
-            Reading { found: Some(found), faults } if faults.is_empty() => found,
+        let (kept, discarded) = match reading {
+            Reading { found: Some(found), faults } if faults.is_empty() => (found, 0),
             reading => {
                 self.endpoint.meter.repaired();
                 talk.send_back(&first, &reading.faults);
@@ -108,11 +108,16 @@ impl OpenAi {
             }
         };
         let Tally { calls, tokens_in, tokens_out } = talk.tally;
-        Ok(Answered { found: kept, calls, tokens_in, tokens_out })
+        Ok(Answered { found: kept, calls, tokens_in, tokens_out, discarded })
     }
 
-    /// Of two answers, the one with more usable items; the later one, if both have as many.
-    fn better<T>(&self, first: Reading<T>, second: Reading<T>) -> Result<Vec<T>, ExtractorError> {
+    /// Of two answers, the one with more usable items; the later one, if both have as many. With it
+    /// the number of its items that cannot be used.
+    fn better<T>(
+        &self,
+        first: Reading<T>,
+        second: Reading<T>,
+    ) -> Result<(Vec<T>, u32), ExtractorError> {
         let size = |reading: &Reading<T>| reading.found.as_ref().map(Vec::len);
         let chosen = if size(&first) > size(&second) { first } else { second };
         let Reading { found, faults } = chosen;
@@ -123,7 +128,7 @@ impl OpenAi {
             )));
         };
         self.endpoint.meter.left_out(faults.len());
-        Ok(found)
+        Ok((found, u32::try_from(faults.len()).unwrap_or(u32::MAX)))
     }
 
     /// One answer of the model, in a dialect that the endpoint understands.
@@ -199,6 +204,10 @@ impl Extractor for OpenAi {
         CONTEXT
     }
 
+    fn model(&self) -> Option<&str> {
+        Some(&self.settings.model)
+    }
+
     fn bill(&self) -> Bill {
         let EndpointUsage { calls, tokens_in, tokens_out, cost_micros, .. } = self.spent();
         Bill { calls, tokens_in, tokens_out, cost_micros }
@@ -235,7 +244,9 @@ impl Extractor for OpenAi {
                 Prompt::V1 => question::relations(&request, mentions, properties),
             };
             let read = |answer: &str| reading::relations(answer, &request, mentions, properties);
-            self.converse(request.params, question, read).await
+            let answered = self.converse(request.params, question, read).await?;
+            // Only entities count as discarded.
+            Ok(Answered { discarded: 0, ..answered })
         })
     }
 }

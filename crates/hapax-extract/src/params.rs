@@ -2,13 +2,14 @@
 
 use std::sync::OnceLock;
 
+use hapax::Fingerprint;
 use hapax_core::canonical::canonical;
 use hapax_core::json::Json;
 
 /// Where the parameters stand in a request.
 const ROOT: &str = "/extractionParams";
 
-/// Every name there is, with its alias.
+/// Every name with a meaning, and its alias.
 const NAMES: [(&str, Option<&str>); 6] = [
     ("llmModel", Some("model")),
     ("temperature", Some("temp")),
@@ -17,6 +18,9 @@ const NAMES: [(&str, Option<&str>); 6] = [
     ("chunkSize", None),
     ("concurrency", None),
 ];
+
+/// How many warnings a request gets.
+const WARNINGS: usize = 16;
 
 /// Integers beyond this are not exact in JavaScript.
 const EXACT: i64 = 1 << 53;
@@ -39,6 +43,52 @@ pub struct Params {
     pub chunk_size: usize,
     /// How many chunks are read at once. It changes no answer.
     pub concurrency: usize,
+    /// All others: a part of every key. The extractors here do not read them.
+    pub extra: ExtraParams,
+}
+
+/// Parameters with other names, in the order in which they were sent.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ExtraParams {
+    members: Vec<(String, Json)>,
+    /// The digest of their canonical form; none if there are none. Keys contain it and not the
+    /// form, which may be long.
+    digest: Option<String>,
+}
+
+impl ExtraParams {
+    /// The value of one.
+    pub fn get(&self, name: &str) -> Option<&Json> {
+        self.members.iter().find(|(member, _)| member == name).map(|(_, value)| value)
+    }
+
+    /// Their names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Json)> {
+        self.members.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    fn read(members: Vec<(String, Json)>) -> Result<Self, ParamsError> {
+        for (name, value) in &members {
+            canonical(value).map_err(|error| ParamsError {
+                pointer: pointer(name),
+                problem: ParamsProblem::NoForm(error.to_string()),
+            })?;
+        }
+        if members.is_empty() {
+            return Ok(Self::default());
+        }
+        let all = Json::Object(members);
+        // Each value has a form, so all of them have one.
+        let form = canonical(&all).unwrap_or_default();
+        let digest = Fingerprint::of_parts(&[form.as_bytes()]).to_string();
+        let Json::Object(members) = all else { return Ok(Self::default()) };
+        Ok(Self { members, digest: Some(digest) })
+    }
 }
 
 impl Default for Params {
@@ -50,6 +100,7 @@ impl Default for Params {
             seed: None,
             chunk_size: 2000,
             concurrency: 8,
+            extra: ExtraParams::default(),
         }
     }
 }
@@ -74,12 +125,9 @@ pub enum ParamsProblem {
     /// It has a name and an alias, and both are given.
     #[error("this is another name of {0}, which is given too; leave one of them out")]
     Twice(&'static str),
-    /// There is no such parameter.
-    #[error("no such parameter{}; there are {}", did_you_mean(*.nearest), known())]
-    Unknown {
-        /// The known name that was probably meant.
-        nearest: Option<&'static str>,
-    },
+    /// It has no canonical form, and so the request has no key.
+    #[error("it has no canonical form: {0}")]
+    NoForm(String),
 }
 
 impl Params {
@@ -104,11 +152,12 @@ impl Params {
             let problem = ParamsProblem::Expected("an object");
             return Err(ParamsError { pointer: ROOT.to_owned(), problem });
         };
-        let mut params = Self::default();
+        let (mut params, mut extra) = (Self::default(), Vec::new());
         for (written, value) in members {
             let refuse = |problem| ParamsError { pointer: pointer(written), problem };
             let Some(name) = name_of(written) else {
-                return Err(refuse(ParamsProblem::Unknown { nearest: nearest(written) }));
+                extra.push((written.clone(), value.clone()));
+                continue;
             };
             if written != name && given.get(name).is_some() {
                 return Err(refuse(ParamsProblem::Twice(name)));
@@ -117,7 +166,24 @@ impl Params {
                 .set(name, value)
                 .map_err(|expected| refuse(ParamsProblem::Expected(expected)))?;
         }
+        params.extra = ExtraParams::read(extra)?;
         Ok(params)
+    }
+
+    /// A warning for each extra parameter whose name is close to one with a meaning: it is probably
+    /// misspelt.
+    pub fn warnings(&self) -> Vec<String> {
+        let close = self.extra.iter().filter_map(|(written, _)| {
+            let pointer = pointer(written);
+            let pointer = pointer.escape_debug();
+            let meant = nearest(written)?;
+            Some(format!(
+                "{pointer}: no such parameter, so it is a part of the key and nothing else; did \
+                 you mean {meant}; there are {}",
+                known()
+            ))
+        });
+        close.take(WARNINGS).collect()
     }
 
     /// Sets a parameter, or returns the value that was expected.
@@ -169,16 +235,21 @@ impl Params {
     pub fn answer_changing(&self) -> Json {
         // Listed one by one: a new field does not compile before its author has decided about it
         // here.
-        let Self { model, temperature, max_tokens, seed, chunk_size, concurrency: _ } = self;
+        let Self { model, temperature, max_tokens, seed, chunk_size, concurrency: _, extra } = self;
         // Zero has two signs, and both are the same temperature.
         let temperature = temperature + 0.0;
-        Json::object([
+        let mut form = Json::object([
             ("chunkSize", Json::number(*chunk_size as u64)),
             ("llmModel", model.as_deref().map_or(Json::Null, Json::text)),
             ("maxTokens", Json::number(u64::from(*max_tokens))),
             ("seed", seed.map_or(Json::Null, |seed| Json::text(&seed.to_string()))),
             ("temperature", Json::text(&temperature.to_string())),
-        ])
+        ]);
+        // Only where there are any: the form without them is in keys that were made before.
+        if let (Json::Object(members), Some(digest)) = (&mut form, &extra.digest) {
+            members.push(("extra".to_owned(), Json::text(digest)));
+        }
+        form
     }
 }
 
@@ -217,10 +288,6 @@ fn known() -> String {
         None => (*name).to_owned(),
     };
     NAMES.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-fn did_you_mean(nearest: Option<&str>) -> String {
-    nearest.map(|name| format!("; did you mean {name}")).unwrap_or_default()
 }
 
 /// The name that was probably meant, if one is at most two edits away.
@@ -279,6 +346,7 @@ mod tests {
             seed: Some(-7),
             chunk_size: 500,
             concurrency: 4,
+            extra: ExtraParams::default(),
         };
         assert_eq!(parse(all), Ok(expected));
         let aliases = parse(r#"{"model": "m", "temp": 2}"#).unwrap();
@@ -327,17 +395,48 @@ mod tests {
         }
     }
 
+    /// Proves X-1: any other parameter is a part of the key, whatever its type and order.
     #[test]
-    fn an_unknown_name_is_answered_with_those_there_are() {
+    fn an_extra_parameter_is_taken_and_changes_the_form() {
+        let params = parse(r#"{"topK": 5, "stop": ["a", {"b": null}], "seed": 1}"#).unwrap();
+        assert_eq!(params.extra.get("topK").and_then(Json::as_u64), Some(5));
+        assert_eq!(params.extra.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["topK", "stop"]);
+        assert_eq!((params.seed, params.warnings()), (Some(1), vec![]));
+        let turned = parse(r#"{"seed": 1, "stop": ["a", {"b": null}], "topK": 5.0}"#).unwrap();
+        assert_eq!(params.form(), turned.form());
+        for other in [
+            r#"{"seed": 1}"#,
+            r#"{"topK": 6, "stop": ["a", {"b": null}], "seed": 1}"#,
+            r#"{"topK": 5, "stop": ["a", {"b": 1}], "seed": 1}"#,
+            r#"{"topK": 5, "seed": 1}"#,
+        ] {
+            assert_ne!(params.form(), parse(other).unwrap().form(), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_extra_parameter_without_a_canonical_form_is_refused() {
+        let refused = refusal(r#"{"topK": {"at": [1e400]}}"#);
+        assert!(refused.starts_with("/extractionParams/topK: it has no canonical form: "));
+    }
+
+    #[test]
+    fn a_name_that_is_probably_misspelt_is_taken_with_a_warning() {
+        let warnings = |text: &str| parse(text).unwrap().warnings();
         assert_eq!(
-            refusal(r#"{"max_tokens": 5}"#),
-            "/extractionParams/max_tokens: no such parameter; did you mean maxTokens; there are \
-             llmModel (or model), temperature (or temp), maxTokens, seed, chunkSize, concurrency"
+            warnings(r#"{"max_tokens": 5}"#),
+            ["/extractionParams/max_tokens: no such parameter, so it is a part of the key and \
+                 nothing else; did you mean maxTokens; there are llmModel (or model), temperature \
+                 (or temp), maxTokens, seed, chunkSize, concurrency"]
         );
-        let far = refusal(r#"{"a/b~c": 5}"#);
-        assert!(far.starts_with("/extractionParams/a~1b~0c: no such parameter; there"), "{far}");
-        let long = refusal(&format!(r#"{{"{}\u0007": 5}}"#, "ä".repeat(5000)));
-        assert!(long.chars().count() < 300 && !long.contains('\u{7}'), "{long}");
+        let typos = r#"{"temprature": 1, "chunk_size": 1, "Seed": 1, "concurency": 1}"#;
+        assert_eq!(warnings(typos).len(), 4);
+        assert_eq!(warnings(r#"{"a/b~c": 5, "language": "en"}"#), Vec::<String>::new());
+        assert_eq!(warnings(&format!(r#"{{"{}": 5}}"#, "ä".repeat(5000))), Vec::<String>::new());
+        let odd = warnings(r#"{"see\u0007d": 5}"#);
+        assert!(odd[0].starts_with("/extractionParams/see\\u{7}d: "), "{odd:?}");
+        let many: Vec<String> = (0..99).map(|nth| format!(r#""see{nth}": 1"#)).collect();
+        assert_eq!(warnings(&format!("{{{}}}", many.join(","))).len(), WARNINGS);
     }
 
     /// Proves X-1.
@@ -352,6 +451,7 @@ mod tests {
             seed: _,
             chunk_size: _,
             concurrency: _,
+            extra: _,
         } = &plain;
         let altered = [
             Params { model: Some("m".into()), ..plain.clone() },
@@ -359,6 +459,7 @@ mod tests {
             Params { max_tokens: 4095, ..plain.clone() },
             Params { seed: Some(0), ..plain.clone() },
             Params { chunk_size: 2001, ..plain.clone() },
+            parse(r#"{"promptVersion": 2}"#).unwrap(),
         ];
         let form = |params: &Params| canonical(&params.answer_changing()).unwrap();
         let mut forms: Vec<String> = altered.iter().map(form).collect();

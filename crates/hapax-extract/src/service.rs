@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hapax::json::Json;
 use hapax::result_index::{AccessKind, CacheStats, Evict};
-use hapax::{Done, Failure, Hapax, How, Key, Name, Safety, StoreError};
-use hapax_core::outcome::DEFAULT_KEEP_LIMIT;
+use hapax::{Done, Failure, Hapax, How, Key, Name, Safety, State, StoreError};
+use hapax_core::outcome::{Cause, DEFAULT_KEEP_LIMIT, Outcome};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ use crate::ontologies::{Known, Ontologies};
 use crate::ontology::limits;
 use crate::params::Params;
 use crate::shadow::Shadow;
-use crate::workflow::{ExtractionUsage, Job, Progress, panicked};
+use crate::workflow::{ExtractionUsage, Job, Progress, Read, panicked};
 
 /// The settings of the service.
 #[derive(Debug, Clone)]
@@ -88,6 +88,8 @@ pub struct Extracted {
     pub version: String,
     /// Whether it was replayed, shared or executed.
     pub how: How,
+    /// Parameters that are probably misspelt, and why the result is not recorded, if it is not.
+    pub warnings: Vec<String>,
     done: Done,
 }
 
@@ -115,7 +117,7 @@ impl Extracted {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredResult<'a> {
-    computed_at: String,
+    computed_at: &'a str,
     #[serde(flatten)]
     graph: &'a Graph,
     metadata: Metadata<'a>,
@@ -124,10 +126,12 @@ struct StoredResult<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Metadata<'a> {
-    extractor: String,
+    extractor: &'a str,
     ontology_version: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    computed_at: &'a str,
+    /// The model that was asked, if one was.
     model: Option<&'a str>,
+    temperature: serde_json::Value,
     #[serde(flatten)]
     spent: ExtractionUsage,
 }
@@ -190,6 +194,42 @@ impl Extract {
         &self,
         request: &ExtractionRequest,
     ) -> Result<(Identity, Arc<Known>), Error> {
+        let identified = self.try_identify(request).await;
+        identified.inspect_err(|error| self.count_key_error(error))
+    }
+
+    /// Counts a request that cannot be read at all, and so has no key.
+    pub fn note_unreadable(&self) {
+        self.shared.meters.key_errors.inc();
+    }
+
+    /// The key that the result of a request is recorded under: that of its identity, unless another
+    /// request holds that.
+    pub async fn key_of(&self, identity: &Identity) -> Result<Key, Error> {
+        let first = identity.components.key;
+        let Some(effect) = self.hapax.effects().show(first).await? else { return Ok(first) };
+        let reset =
+            matches!(&effect.state, State::Failed(failure) if failure.cause == Cause::Reset);
+        if reset || effect.fingerprint == identity.fingerprint {
+            return Ok(first);
+        }
+        let now = self.hapax.maintenance().wall().await?;
+        match effect.expires().is_some_and(|expires| expires <= now) {
+            true => Ok(first),
+            false => Ok(identity.second_key()?),
+        }
+    }
+
+    fn count_key_error(&self, error: &Error) {
+        if error.is_without_key() {
+            self.shared.meters.key_errors.inc();
+        }
+    }
+
+    async fn try_identify(
+        &self,
+        request: &ExtractionRequest,
+    ) -> Result<(Identity, Arc<Known>), Error> {
         let params = self.params(request)?;
         let known = self.shared.ontologies.get(&self.hapax, &request.ontology_id).await?;
         Ok((self.identity(request, &params, &known)?, known))
@@ -205,12 +245,11 @@ impl Extract {
         let began = Instant::now();
         let extracted = self.try_extract(request, progress, began).await;
         let meters = &self.shared.meters;
-        match &extracted {
-            Err(Error::Ledger(_)) => meters.lookup_errors.inc(),
-            Err(Error::Key(_)) => meters.key_errors.inc(),
-            _ => {}
-        }
-        if extracted.is_err() {
+        if let Err(error) = &extracted {
+            self.count_key_error(error);
+            if matches!(error, Error::Ledger(_)) {
+                meters.lookup_errors.inc();
+            }
             meters.became("failed");
         }
         extracted
@@ -224,6 +263,10 @@ impl Extract {
     ) -> Result<Extracted, Error> {
         let shared = &self.shared;
         let params = self.params(request)?;
+        let warnings = params.warnings();
+        for warning in &warnings {
+            tracing::warn!(name: "parameter_unknown", ontology_id = request.ontology_id, request_id = request.request_id, warning, "a parameter is probably misspelt");
+        }
         for _ in 0..ANEW {
             let known = shared.ontologies.get(&self.hapax, &request.ontology_id).await?;
             let identity = self.identity(request, &params, &known)?;
@@ -231,7 +274,8 @@ impl Extract {
             let effect = self.hapax.effect(identity.components.key);
             if let Some(done) = effect.fingerprint(identity.fingerprint).remembered() {
                 let key = identity.components.key;
-                return Ok(self.report(request, identity, &known, (key, done), began));
+                let extracted = self.report(request, identity, &known, (key, done), began);
+                return Ok(Extracted { warnings, ..extracted });
             }
             let job = self.job(&identity, &params, &known, progress.clone());
             let settled = self.run(request, &identity, job).await;
@@ -239,6 +283,23 @@ impl Extract {
                 Ok(done) if shared.ontologies.is_current(&self.hapax, &known).await? => done,
                 Err(hapax::Error::Store(StoreError::Superseded(_))) => continue,
                 Err(error) if shared.ontologies.is_stored(&self.hapax, &known).await? => {
+                    if let Some(spent) = discarded(&error) {
+                        let read = Read { spent, ..Read::default() };
+                        let body = body(shared, &params, &known, &read)
+                            .map_err(|error| Error::Hopeless(error.to_string()))?;
+                        let done = Done { outcome: Outcome::from(body), how: How::Executed };
+                        let key = self.key_of(&identity).await?;
+                        let discarded = spent.discarded;
+                        tracing::warn!(name: "extraction_discarded", idempotency_key = identity.components.short(), ontology_id = request.ontology_id, request_id = request.request_id, discarded, "every entity was discarded, the result is not cached");
+                        let things = if discarded == 1 { "entity" } else { "entities" };
+                        let why = format!(
+                            "the extractor found {discarded} {things}, and nothing that the text \
+                             and the ontology have; all was discarded, and this result is not cached"
+                        );
+                        let warnings = warnings.into_iter().chain([why]).collect();
+                        let extracted = self.report(request, identity, &known, (key, done), began);
+                        return Ok(Extracted { warnings, ..extracted });
+                    }
                     let error = caller_error(error);
                     tracing::warn!(name: "extraction_failed", idempotency_key = identity.components.short(), ontology_id = request.ontology_id, request_id = request.request_id, %error, "extraction failed");
                     return Err(error);
@@ -248,7 +309,8 @@ impl Extract {
             if done.1.body().is_none() {
                 return Err(Error::Hopeless("the result is too large to be kept".into()));
             }
-            return Ok(self.report(request, identity, &known, done, began));
+            let extracted = self.report(request, identity, &known, done, began);
+            return Ok(Extracted { warnings, ..extracted });
         }
         Err(Error::Restless(request.ontology_id.clone()))
     }
@@ -400,7 +462,8 @@ impl Extract {
                 tracing::info!(name: "extraction_completed", idempotency_key = components.short(), ontology_id = request.ontology_id, took_ms = wait_ms, "extraction complete");
             }
         }
-        Extracted { identity, key, version: known.version.clone(), how: done.how, done }
+        let version = known.version.clone();
+        Extracted { identity, key, version, how: done.how, warnings: Vec::new(), done }
     }
 
     /// One pass of maintenance: records the counted outcomes, and evicts results above the size
@@ -514,23 +577,52 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
         None => return Err(Failure::not_done("nothing was read")),
     };
     let read = read.map_err(|error| Failure::not_done(error.reason()))?;
-    let kept = StoredResult {
-        computed_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
-        graph: &read.graph,
-        metadata: Metadata {
-            extractor: job.shared.identity.clone(),
-            ontology_version: &job.known.version,
-            model: job.params.model.as_deref(),
-            spent: read.spent,
-        },
-    };
-    let body = serde_json::to_vec(&kept).map_err(|error| Failure::not_done(error.to_string()))?;
+    if read.spent.discarded > 0 && read.graph.entities.is_empty() {
+        return Err(Failure::not_done(read.spent.discarded_reason()));
+    }
+    let body = body(&job.shared, &job.params, &job.known, &read)
+        .map_err(|error| Failure::not_done(error.to_string()))?;
     match body.len() {
         size if size > DEFAULT_KEEP_LIMIT => {
             let what = format!("a result of {size} bytes; at most {DEFAULT_KEEP_LIMIT} are kept");
             Err(Failure::not_done(ExtractorError::Never(what).reason()))
         }
         _ => Ok(body),
+    }
+}
+
+/// A result, serialized.
+fn body(
+    shared: &Shared,
+    params: &Params,
+    known: &Known,
+    read: &Read,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let computed_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+    // A whole number is written as JavaScript writes it.
+    let temperature = match params.temperature {
+        whole if whole.fract() == 0.0 => (whole as i64).into(),
+        other => other.into(),
+    };
+    serde_json::to_vec(&StoredResult {
+        computed_at: &computed_at,
+        graph: &read.graph,
+        metadata: Metadata {
+            extractor: &shared.identity,
+            ontology_version: &known.version,
+            computed_at: &computed_at,
+            model: params.model.as_deref().or_else(|| shared.extractor.model()),
+            temperature,
+            spent: read.spent,
+        },
+    })
+}
+
+/// The use of an extraction of whose entities all were discarded.
+fn discarded(error: &hapax::Error) -> Option<ExtractionUsage> {
+    match error {
+        hapax::Error::Failed { reason } => ExtractionUsage::of_discarded(reason),
+        _ => None,
     }
 }
 

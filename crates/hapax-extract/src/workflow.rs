@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hapax::result_index::{AccessKind, IndexEntry};
@@ -98,6 +99,30 @@ pub struct ExtractionUsage {
     /// The cost in millionths of the currency of the prices, where there are prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_micros: Option<u64>,
+    /// The number of entities that were found and discarded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub discarded: u32,
+}
+
+/// The prefix of a recorded failure that is no error: the extractor answered, and every entity in
+/// its answer was discarded. What it took follows, so that every waiting request learns of it, in
+/// other processes too.
+const DISCARDED: &str = "every entity was discarded: ";
+
+impl ExtractionUsage {
+    /// The text that the ledger records for an answer of which nothing can be used.
+    pub(crate) fn discarded_reason(&self) -> String {
+        format!("{DISCARDED}{}", serde_json::to_string(self).unwrap_or_default())
+    }
+
+    /// Reads the text that the ledger recorded, if it is one of these.
+    pub(crate) fn of_discarded(reason: &str) -> Option<Self> {
+        serde_json::from_str(reason.strip_prefix(DISCARDED)?).ok()
+    }
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// An answer as it is recorded.
@@ -110,6 +135,8 @@ struct StoredChunk<T> {
     tokens_in: u64,
     #[serde(default)]
     tokens_out: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    discarded: u32,
 }
 
 /// The findings of one chunk, and their cost.
@@ -158,6 +185,7 @@ impl Job {
             spent.calls += part.spent.calls;
             spent.tokens_in += part.spent.tokens_in;
             spent.tokens_out += part.spent.tokens_out;
+            spent.discarded = spent.discarded.saturating_add(part.spent.discarded);
             if self.progress.is_some() {
                 let Part { chunk, reused, .. } = part;
                 let (of, found) = (chunks.len(), part.found.clone());
@@ -203,26 +231,29 @@ impl Job {
             spent: ExtractionUsage::default(),
         };
         if self.extractor.is_cheap() {
-            let answer = self.clone().part("found", &span, &[], {
+            let is_empty = |found: &ChunkGraph| found.mentions.is_empty();
+            let answer = self.clone().part("found", &span, &[], is_empty, {
                 let (job, span) = (self.clone(), span.clone());
                 move || async move {
                     let mentions = job.extractor.entities(job.chunk_request(&span)).await?;
                     let related = job.relate(&span, &mentions.found).await?;
+                    let discarded = mentions.discarded;
                     let found = ChunkGraph { mentions: mentions.found, statements: related.found };
-                    Ok(Answered { found, ..Answered::default() })
+                    Ok(Answered { found, discarded, ..Answered::default() })
                 }
             });
             part.found = part.add(answer.await?);
             return Ok(part);
         }
-        let answer = self.clone().part("entities", &span, &[], {
+        let is_empty = |mentions: &Vec<Mention>| mentions.is_empty();
+        let answer = self.clone().part("entities", &span, &[], is_empty, {
             let (job, span) = (self.clone(), span.clone());
             move || async move { job.extractor.entities(job.chunk_request(&span)).await }
         });
         let mentions: Vec<Mention> = part.add(answer.await?);
         if mentions.len() > 1 {
             let shown = serde_json::to_vec(&mentions).unwrap_or_default();
-            let answer = self.clone().part("relations", &span, &shown, {
+            let answer = self.clone().part("relations", &span, &shown, |_| false, {
                 let (job, span, mentions) = (self.clone(), span.clone(), mentions.clone());
                 move || async move { job.relate(&span, &mentions).await }
             });
@@ -253,16 +284,18 @@ impl Job {
         ChunkRequest { chunk, context, ontology, params: &self.params }
     }
 
-    /// An extractor's answer about a chunk, requested once.
+    /// An extractor's answer about a chunk, requested once. An answer that is empty because all of
+    /// it was discarded is not recorded.
     async fn part<T, F, Fut>(
         self: Arc<Self>,
         phase: &str,
         span: &Range<usize>,
         shown: &[u8],
+        is_empty: fn(&T) -> bool,
         call: F,
     ) -> Result<(StoredChunk<T>, How), ExtractorError>
     where
-        T: Serialize + DeserializeOwned + Send + 'static,
+        T: Serialize + DeserializeOwned + Default + Send + 'static,
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<Answered<T>, ExtractorError>> + Send + 'static,
     {
@@ -286,32 +319,60 @@ impl Job {
             effect = effect.ttl(ttl);
         }
         let job = self.clone();
+        let asked = Arc::new(AtomicBool::new(false));
+        let noted = asked.clone();
         let effect = effect.label("extraction.part").about(self.about(phase));
-        let run = effect.wait(SHARED_CHUNK_WAIT).share_failures().run(|claim| async move {
+        let run = effect.wait(SHARED_CHUNK_WAIT).share_failures().run(move |claim| async move {
+            noted.store(true, Ordering::Relaxed);
             let answered = Self::guarded(call).await;
             let answered = answered.map_err(|error| Failure::not_done(error.reason()))?;
-            let Answered { found, calls, tokens_in, tokens_out } = answered;
+            let Answered { found, calls, tokens_in, tokens_out, discarded } = answered;
+            if discarded > 0 && is_empty(&found) {
+                let usage = ExtractionUsage {
+                    calls,
+                    tokens_in,
+                    tokens_out,
+                    discarded,
+                    ..ExtractionUsage::default()
+                };
+                return Err(Failure::not_done(usage.discarded_reason()));
+            }
             claim.index_result(IndexEntry { whole: false, ..job.index_entry() });
-            let kept = StoredChunk { found, calls, tokens_in, tokens_out };
+            let kept = StoredChunk { found, calls, tokens_in, tokens_out, discarded };
             let kept = serde_json::to_vec(&kept);
             let kept = kept.map_err(|error| Failure::not_done(error.to_string()))?;
             job.shared.record(kept.len());
             Ok::<_, Failure>(kept)
         });
-        let done = run.await.map_err(|error| match error {
-            hapax::Error::Failed { reason } => ExtractorError::of(&reason),
-            error => ExtractorError::of(&error.to_string()),
-        })?;
-        let executed = done.how == How::Executed;
-        let how = if executed { "extracted" } else { "reused" };
-        self.shared.meters.chunks.with_label_values(&[how]).inc();
-        if !executed {
+        let done = match run.await {
+            Ok(done) => done,
+            Err(hapax::Error::Failed { reason }) => {
+                let usage = ExtractionUsage::of_discarded(&reason);
+                let Some(ExtractionUsage { calls, tokens_in, tokens_out, discarded, .. }) = usage
+                else {
+                    return Err(ExtractorError::of(&reason));
+                };
+                let how = if asked.load(Ordering::Relaxed) { How::Executed } else { How::Shared };
+                self.count(how);
+                let found = T::default();
+                return Ok((StoredChunk { found, calls, tokens_in, tokens_out, discarded }, how));
+            }
+            Err(error) => return Err(ExtractorError::of(&error.to_string())),
+        };
+        self.count(done.how);
+        if done.how != How::Executed {
             self.shared.note(&self.hapax, key, AccessKind::Used, &self.known.ontology.id);
         }
         let kept = done.body().and_then(|body| serde_json::from_slice(body).ok());
         let kept =
             kept.ok_or_else(|| ExtractorError::Never("a part of the result was not kept".into()))?;
         Ok((kept, done.how))
+    }
+
+    /// Counts an answer about a chunk.
+    fn count(&self, how: How) {
+        let how = if how == How::Executed { "extracted" } else { "reused" };
+        self.shared.meters.chunks.with_label_values(&[how]).inc();
     }
 
     /// Calls the extractor. A panic becomes an error.
@@ -354,6 +415,7 @@ impl Job {
 
 impl Part {
     fn add<T>(&mut self, (kept, how): (StoredChunk<T>, How)) -> T {
+        self.spent.discarded = self.spent.discarded.saturating_add(kept.discarded);
         if how == How::Executed {
             self.reused = false;
             self.spent.calls += kept.calls;

@@ -239,6 +239,7 @@ async fn mentions_outside_the_text_or_the_ontology_are_refused_and_the_rest_is_k
         let extractor = extractor(&standin);
         let answer = ask(&extractor).await.unwrap();
         assert_eq!(answer.found, [mentions()[1].clone()]);
+        assert_eq!(answer.discarded, 1);
         let sent_back = standin.bodies()[1]["messages"][3].to_string();
         assert!(sent_back.contains(complaint), "{sent_back}");
         assert_eq!((extractor.spent().repairs, extractor.spent().left_out), (1, 1));
@@ -598,6 +599,7 @@ async fn a_result_says_what_it_cost() {
         let paid = metadata("{}").await;
         assert_eq!((&paid["calls"], &paid["tokensIn"]), (&json!(3), &json!(300)));
         assert_eq!(paid.get("costMicros"), prices.map(|_| json!(63)).as_ref());
+        assert_eq!((&paid["model"], &paid["temperature"]), (&json!("m-1"), &json!(0)));
         assert_eq!(extractor.spent().cost_micros, prices.map(|_| 63));
         assert_eq!(metadata("{}").await, paid, "a hit has the cost of its making");
         let reused = metadata(r#"{"concurrency": 1}"#).await;

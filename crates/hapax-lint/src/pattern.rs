@@ -3,10 +3,14 @@
 //! Comments are blank here. Blocks are recognised by their indentation, which holds for every
 //! language that people format.
 
+mod effect;
 mod key;
+mod memory;
 mod retry;
 mod store;
 mod table;
+
+use regex::Regex;
 
 use crate::rule::Rule;
 use crate::scan::Hit;
@@ -31,9 +35,14 @@ pub(crate) fn find(source: &Source) -> Vec<Hit> {
         let lines = Lines { lines: &lines };
         hits.extend(key::find(&lines, patterns));
         hits.extend(store::find(&lines));
-        hits.extend(retry::find(&lines, patterns));
+        hits.extend(memory::find(&lines, source.language));
+        hits.extend(retry::find(&lines, patterns, source.language));
     }
     hits
+}
+
+fn fixed(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a fixed pattern")
 }
 
 /// A line of code.

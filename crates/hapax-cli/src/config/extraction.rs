@@ -44,6 +44,23 @@ enum ExtractorName {
     Openai,
 }
 
+impl Extraction {
+    /// The first setting that is given and that the built-in extractor does not use.
+    fn only_for_openai(&self) -> Option<&'static str> {
+        let given = [
+            ("base_url", self.base_url.is_some()),
+            ("model", self.model.is_some()),
+            ("api_key", self.api_key.is_some()),
+            ("timeout", self.timeout.is_some()),
+            ("calls_at_once", self.calls_at_once.is_some()),
+            ("calls_per_minute", self.calls_per_minute.is_some()),
+            ("input_price", self.input_price.is_some()),
+            ("output_price", self.output_price.is_some()),
+        ];
+        given.into_iter().find(|(_, given)| *given).map(|(setting, _)| setting)
+    }
+}
+
 impl Config {
     /// How results are kept.
     pub(crate) fn extraction(&self) -> Result<hapax_extract::Settings, Failed> {
@@ -66,13 +83,13 @@ impl Config {
     /// The extractor that reads texts.
     pub(crate) fn extractor(&self) -> Result<Arc<dyn Extractor>, Failed> {
         let section = &self.extraction;
-        let named =
-            section.base_url.is_some() || section.model.is_some() || section.api_key.is_some();
         match section.extractor.unwrap_or(ExtractorName::Builtin) {
-            ExtractorName::Builtin if named => {
-                Err(self.misses("extractor", "base_url, model and api_key are for \"openai\""))
-            }
-            ExtractorName::Builtin => Ok(Arc::new(Builtin::default())),
+            ExtractorName::Builtin => match section.only_for_openai() {
+                Some(setting) => {
+                    Err(self.misses(setting, "it is for extractor = \"openai\", and not builtin"))
+                }
+                None => Ok(Arc::new(Builtin::default())),
+            },
             ExtractorName::Openai => Ok(Arc::new(self.openai()?)),
         }
     }

@@ -1,4 +1,5 @@
-//! Tests of extractors that fail: no failure is kept, and every waiting request gets it.
+//! Tests of extractors that fail, or of whose answers nothing can be used: neither is kept, and
+//! every waiting request gets it.
 
 use super::*;
 
@@ -6,6 +7,9 @@ on_both! {
     a_failure_reaches_all_waiting_requests_and_is_not_kept
     a_panic_is_a_failure_like_another
     answers_before_a_failure_are_kept
+    an_answer_whose_entities_were_all_discarded_is_not_kept
+    waiting_requests_get_the_answer_that_is_not_kept
+    a_result_that_has_entities_is_kept_with_the_number_of_the_discarded
 }
 
 mod cases {
@@ -97,5 +101,83 @@ mod cases {
         assert_eq!(after, Some(Duration::from_secs(7)));
         extract.extract(&one, None).await.expect("it works");
         assert_eq!(probe.calls(), chunks + 1, "only the one that failed is read twice");
+    }
+
+    fn metadata(extracted: &hapax_extract::Extracted) -> serde_json::Value {
+        let json: serde_json::Value = serde_json::from_slice(extracted.json()).expect("JSON");
+        json["metadata"].clone()
+    }
+
+    /// Proves X-5: a result that is empty because all was discarded says so, and the next request
+    /// asks the extractor again.
+    pub(super) async fn an_answer_whose_entities_were_all_discarded_is_not_kept(
+        ledger: Arc<Ledger>,
+    ) {
+        let probe = Arc::new(Probe { discarding: AtomicUsize::new(1), ..Probe::default() });
+        let extract = ledger.extract(&probe).await;
+        keep(&extract).await;
+        let empty = extract.extract(&request("The Danube."), None).await.expect("an answer");
+        assert!(!empty.is_hit() && empty.graph().expect("a graph").entities.is_empty());
+        assert_eq!(empty.warnings.len(), 1);
+        let says = |text: &str| empty.warnings[0].contains(text);
+        assert!(says("2 entities") && says("not cached"), "{:?}", empty.warnings);
+        assert_eq!(metadata(&empty)["discarded"], 2);
+        assert!(metadata(&empty)["computedAt"].is_string());
+        assert!(!extract.explain(&request("The Danube.")).await.expect("it works").found);
+        let kept = extract.stats().await.expect("it works").results;
+        assert_eq!((kept.whole, kept.parts), (0, 0));
+        let full = extract.extract(&request("The Danube."), None).await.expect("an answer");
+        assert!(!full.is_hit() && full.warnings.is_empty());
+        assert_eq!(full.graph().expect("a graph").entities.len(), 1);
+        assert_eq!(metadata(&full).get("discarded"), None);
+        assert!(extract.extract(&request("The Danube."), None).await.expect("it works").is_hit());
+        assert_eq!(probe.calls(), 2);
+    }
+
+    /// Proves.
+    pub(super) async fn waiting_requests_get_the_answer_that_is_not_kept(ledger: Arc<Ledger>) {
+        let probe = Arc::new(Probe {
+            discarding: AtomicUsize::new(1),
+            gate: Some(Gate::default()),
+            ..Probe::default()
+        });
+        let hapax = ledger.node().await;
+        let extract = Extract::new(hapax.clone(), probe.clone(), Settings::default());
+        keep(&extract).await;
+        let ask = || {
+            let extract = extract.clone();
+            tokio::spawn(async move { extract.extract(&request("The Danube."), None).await })
+        };
+        let first = ask();
+        probe.arrived().await;
+        let waiting = [ask(), ask()];
+        // The text and its chunk, and the two that wait.
+        while hapax.counts().cache_misses < 4 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        probe.go();
+        let [one, two] = waiting;
+        for asked in [first, one, two] {
+            let empty = asked.await.expect("it works").expect("an answer");
+            assert_eq!((empty.is_hit(), empty.warnings.len()), (false, 1));
+            assert_eq!(metadata(&empty)["discarded"], 2);
+        }
+        assert_eq!(probe.calls(), 1);
+    }
+
+    /// Proves.
+    pub(super) async fn a_result_that_has_entities_is_kept_with_the_number_of_the_discarded(
+        ledger: Arc<Ledger>,
+    ) {
+        let probe = Arc::new(Probe { discarding: AtomicUsize::new(1), ..Probe::default() });
+        let extract = ledger.extract(&probe).await;
+        keep(&extract).await;
+        let text = large()[..40].join("\n");
+        let partial = extract.extract(&request(&text), None).await.expect("an answer");
+        assert!(!partial.graph().expect("a graph").entities.is_empty());
+        assert_eq!((&metadata(&partial)["discarded"], partial.warnings.len()), (&2.into(), 0));
+        let again = extract.extract(&request(&text), None).await.expect("an answer");
+        assert!(again.is_hit());
+        assert_eq!(metadata(&again), metadata(&partial), "a hit says what its making said");
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 use hapax::Hapax;
 use hapax::json::Json;
 use hapax_extract::{
-    Answer, Builtin, ChunkRequest, Class, Extract, ExtractionRequest, Extractor, Individual,
-    Mention, Ontology, Property, Settings, Statement,
+    Answer, Answered, Builtin, ChunkRequest, Class, Extract, ExtractionRequest, Extractor,
+    Individual, Mention, Ontology, Property, Settings, Statement,
 };
 use hapax_testkit::Postgres;
 use tokio::sync::Notify;
@@ -131,6 +131,8 @@ struct Probe {
     calls: AtomicUsize,
     /// How many more questions fail.
     failing: AtomicUsize,
+    /// How many more answers have nothing but two discarded entities.
+    discarding: AtomicUsize,
     panics: bool,
     /// Whether it waits before it answers.
     gate: Option<Gate>,
@@ -184,15 +186,19 @@ impl Extractor for Probe {
                 gate.arrived.notify_one();
                 gate.go.notified().await;
             }
-            let fails = self
-                .failing
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| count.checked_sub(1));
-            match fails {
+            let one_of = |counter: &AtomicUsize| {
+                let less = |count: usize| count.checked_sub(1);
+                counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+            };
+            match one_of(&self.failing) {
                 Ok(_) if self.panics => panic!("out of ink"),
                 Ok(_) => Err(hapax_extract::ExtractorError::Later {
                     reason: "the model is down".into(),
                     after: Some(Duration::from_secs(7)),
                 }),
+                Err(_) if one_of(&self.discarding).is_ok() => {
+                    Ok(Answered { discarded: 2, ..Answered::default() })
+                }
                 Err(_) => self.builtin.entities(request).await,
             }
         })

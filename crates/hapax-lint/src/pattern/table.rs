@@ -56,7 +56,11 @@ const ROWS: [(Language, [&str; 4]); 9] = [
             r"\bhashlib\.|\bhmac\.|\b(?:sha1|sha256|sha512|md5|hash)\(|\buuid[35]\(|\bxxhash\.|\bmmh3\.|\bcrc32\(",
             r"\buuid[14]\(|\btime\.time(?:_ns)?\(|\.(?:now|utcnow)\(|\brandom\.|\bsecrets\.token",
             r"FAR\.VERB\(|\b(?:requests|httpx|session)\.VERB\(|\burlopen\(",
-            r"@(?:tenacity\.)?retry\b|@backoff\.on_\w+|\bRetrying\(",
+            concat!(
+                r"@(?:\w+\.)*(?:with_)?(?:retry|retries|retryable)(?:_\w+|ing)?\b",
+                r"|@(?:backoff\.)?on_(?:exception|predicate)\b|\b(?:Async)?Retrying\(",
+                r"|\b(?:tenacity|stamina)\.retry\w*\(|\bretry_call\(|\bautoretry_for\b",
+            ),
         ],
     ),
     (

@@ -102,7 +102,7 @@ impl From<Error> for Problem {
 }
 
 impl wire::ExtractionRequest {
-    fn read(self) -> Result<hapax_extract::ExtractionRequest, Problem> {
+    fn read(self, extract: &Extract) -> Result<hapax_extract::ExtractionRequest, Problem> {
         let Self { text, ontology_id, extraction_params, request_id, shadow_key } = self;
         for (name, text) in [("requestId", &request_id), ("shadowKey", &shadow_key)] {
             let bad = |text: &String| text.len() > 255 || text.contains(char::is_control);
@@ -112,7 +112,8 @@ impl wire::ExtractionRequest {
             }
         }
         let nothing = || Ok(hapax::json::Json::Object(Vec::new()));
-        let params = extraction_params.map_or_else(nothing, |raw| parse_params(raw.get()))?;
+        let params =
+            extraction_params.map_or_else(nothing, |raw| parse_params(extract, raw.get()))?;
         Ok(hapax_extract::ExtractionRequest {
             params,
             request_id,
@@ -123,8 +124,9 @@ impl wire::ExtractionRequest {
 }
 
 /// Parses parameters strictly: a text that two parsers could read differently has no key.
-fn parse_params(params: &str) -> Result<hapax::json::Json, Problem> {
+fn parse_params(extract: &Extract, params: &str) -> Result<hapax::json::Json, Problem> {
     hapax::json::Json::parse(params.as_bytes()).map_err(|error| {
+        extract.note_unreadable();
         let detail = format!("/extractionParams: {error}");
         Problem::new(StatusCode::BAD_REQUEST, &BAD_EXTRACTION, detail)
     })
@@ -141,6 +143,10 @@ fn printed(extracted: &Extracted) -> Vec<u8> {
         body,
         "{{\"idempotencyKey\":\"{short}\",\"cacheHit\":{hit},\"ontologyVersion\":\"{version}\""
     );
+    if !extracted.warnings.is_empty() {
+        let warnings = serde_json::Value::from(extracted.warnings.as_slice());
+        let _ = write!(body, ",\"warnings\":{warnings}");
+    }
     if kept.len() > 2 {
         body.push(b',');
     }
@@ -163,15 +169,16 @@ async fn extract(
         return Err(problem);
     }
     let body = collected(request.into_body(), LARGEST, server.settings.longest_request).await?;
-    let extraction = read::<wire::ExtractionRequest>(&body)?.read()?;
+    let extraction = read::<wire::ExtractionRequest>(&body)?.read(&extract)?;
     // Gives the body's share of the memory budget back before the extraction.
     drop(body);
     if streams {
         let room = server.allowances.follow(&caller.namespace)?;
         let (identity, _) = extract.identify(&extraction).await?;
+        let key = extract.key_of(&identity).await?;
         let mut response =
             progress_events(extract, extraction, identity.components.short(), room).into_response();
-        name(&mut response, identity.components.key);
+        name(&mut response, key);
         return Ok(response);
     }
     let mut response = match extract.extract(&extraction, None).await {
@@ -182,11 +189,14 @@ async fn extract(
             name(&mut response, extracted.key);
             return Ok(response);
         }
+        Err(error) if error.is_without_key() => return Err(error.into()),
         Err(error) => Problem::from(error).into_response(),
     };
     // A failed request names its key, too.
-    if let Ok((identity, _)) = extract.identify(&extraction).await {
-        name(&mut response, identity.components.key);
+    if let Ok((identity, _)) = extract.identify(&extraction).await
+        && let Ok(key) = extract.key_of(&identity).await
+    {
+        name(&mut response, key);
     }
     Ok(response)
 }
@@ -304,7 +314,7 @@ async fn explain(
 ) -> Answer<wire::KeyExplained> {
     let mut request = hapax_extract::ExtractionRequest::new(query.text, query.ontology_id.clone());
     if let Some(params) = &query.extraction_params {
-        request.params = parse_params(params)?;
+        request.params = parse_params(&extract, params)?;
     }
     let explained = extract.explain(&request).await?;
     answer(wire::KeyExplained::of(explained, query.ontology_id))

@@ -18,6 +18,7 @@ pub(crate) struct ExtractionRequest {
     #[schema(min_length = 1, max_length = 2048)]
     pub(crate) ontology_id: String,
     /// The parameters: `llmModel`, `temperature`, `maxTokens`, `seed`, `chunkSize`, `concurrency`.
+    /// Any other is a part of the key and nothing else.
     #[serde(default)]
     #[schema(value_type = Option<Object>)]
     pub(crate) extraction_params: Option<Box<RawValue>>,
@@ -41,6 +42,9 @@ pub(crate) struct ExtractionResult {
     pub(crate) cache_hit: bool,
     /// The version of the ontology that it was extracted with.
     pub(crate) ontology_version: String,
+    /// Parameters that are probably misspelt, and why the result is not cached, if it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warnings: Option<Vec<String>>,
     /// When it was computed.
     pub(crate) computed_at: String,
     /// The entities that the text mentions.
@@ -49,7 +53,8 @@ pub(crate) struct ExtractionResult {
     /// The relations between them.
     #[schema(value_type = Vec<Object>)]
     pub(crate) relations: Vec<serde_json::Value>,
-    /// The extractor, and what the extraction took.
+    /// The extractor, `computedAt`, `model`, `temperature`, and what the extraction took: those of
+    /// the time when the result was computed.
     #[schema(value_type = Object)]
     pub(crate) metadata: serde_json::Value,
 }

@@ -130,7 +130,7 @@ async fn the_problem_of_a_bad_request_names_the_mistake() {
     assert_eq!((status, &unknown["code"]), (404, &json!("HX0601")), "{unknown}");
     for (params, says) in [
         (json!({ "temperature": "hot" }), "/extractionParams/temperature"),
-        (json!({ "temprature": 1 }), "/extractionParams/temprature"),
+        (json!({ "temp": 1, "temperature": 1 }), "/extractionParams/temp"),
         (json!({ "maxTokens": 0 }), "/extractionParams/maxTokens"),
     ] {
         let mut request = text();
@@ -155,6 +155,153 @@ async fn the_problem_of_a_bad_request_names_the_mistake() {
         refused["detail"].as_str().is_some_and(|text| text.contains("/classes/0")),
         "{refused}"
     );
+}
+
+/// Proves X-1 and X-13: any other parameter is a part of the key. A name that is probably misspelt
+/// gets a warning, and is no refusal.
+#[tokio::test]
+async fn an_extra_parameter_is_a_part_of_the_key() {
+    use hapax::json::Json;
+    use hapax::key::extraction::Extraction;
+
+    let client = kept().await;
+    let (_, plain) = client.post("/api/v1/extract", text()).await;
+    assert_eq!(plain.get("warnings"), None);
+    let asking = |params: &Value| {
+        let mut request = text();
+        request["extractionParams"] = params.clone();
+        client.post("/api/v1/extract", request)
+    };
+    let params =
+        json!({ "promptVersion": 2, "stop": ["a", { "b": null }], "nested": { "c": true } });
+    let (status, first) = asking(&params).await;
+    assert_eq!((status, &first["cacheHit"]), (200, &json!(false)), "{first}");
+    assert_eq!((first.get("warnings"), &first["metadata"]["reused"]), (None, &json!(0)));
+    let given = Json::parse(params.to_string().as_bytes()).unwrap();
+    let own = Extraction {
+        text: "The Danube flows through Vienna.",
+        ontology_id: IRI,
+        ontology_version: first["ontologyVersion"].as_str().unwrap_or_default(),
+        params: &given,
+    };
+    assert_eq!(first["idempotencyKey"], own.derive().unwrap().short());
+    assert_eq!(asking(&params).await.1["cacheHit"], json!(true));
+    let (_, other) = asking(&json!({ "promptVersion": 3 })).await;
+    assert_eq!(other["cacheHit"], json!(false));
+    assert_ne!(other["idempotencyKey"], first["idempotencyKey"]);
+    for hit in [false, true] {
+        let (status, misspelt) = asking(&json!({ "max_tokens": 5, "language": "en" })).await;
+        assert_eq!((status, &misspelt["cacheHit"]), (200, &json!(hit)), "{misspelt}");
+        let warnings = misspelt["warnings"].as_array().expect("warnings");
+        let warning = warnings[0].as_str().unwrap_or_default();
+        assert_eq!(warnings.len(), 1);
+        assert!(warning.starts_with("/extractionParams/max_tokens: "), "{warning}");
+        assert!(warning.contains("did you mean maxTokens"), "{warning}");
+    }
+}
+
+/// Proves X-3 and X-10: the metadata of a result has the time, the model and the temperature of its
+/// making, also where the result comes from the cache.
+#[tokio::test]
+async fn the_metadata_of_a_result_is_that_of_its_making() {
+    let client = kept().await;
+    let asking = |request_id: &str| {
+        let mut request = text();
+        request["extractionParams"] = json!({ "model": "m-7", "temp": 0.25 });
+        request["requestId"] = json!(request_id);
+        client.post("/api/v1/extract", request)
+    };
+    let (_, first) = asking("r-1").await;
+    let metadata = &first["metadata"];
+    assert_eq!((&metadata["model"], &metadata["temperature"]), (&json!("m-7"), &json!(0.25)));
+    assert_eq!(metadata["computedAt"], first["computedAt"]);
+    let (_, again) = asking("r-2").await;
+    assert_eq!((&again["cacheHit"], &again["metadata"]), (&json!(true), metadata));
+    let (_, plain) = client.post("/api/v1/extract", text()).await;
+    let metadata = &plain["metadata"];
+    assert_eq!((&metadata["model"], &metadata["temperature"]), (&Value::Null, &json!(0)));
+}
+
+/// Proves X-11: a request without a key is counted once, wherever its key is asked for.
+#[tokio::test]
+async fn requests_without_a_key_are_counted() {
+    let client = kept().await;
+    let counted = async || {
+        let metrics = client.text("/metrics").await;
+        let name = "hapax_extraction_key_errors_total ";
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|count| count.parse::<u64>().ok()).expect("a count")
+    };
+    let bad = |params: &str| {
+        format!(r#"{{"text":"The Danube.","ontologyId":"{IRI}","extractionParams":{params}}}"#)
+    };
+    let streaming = client.clone().with("accept", "text/event-stream");
+    let bodies = [bad(r#"{"seed":1,"seed":2}"#), bad(r#"{"topK":1e400}"#), bad(r#"{"seed":"x"}"#)];
+    let mut expected = 0;
+    for body in &bodies {
+        for client in [&client, &streaming] {
+            let response = client.send(&Method::POST, "/api/v1/extract", Some(body)).await;
+            let (status, refused) = read(response).await;
+            assert_eq!((status, &refused["code"]), (400, &json!("HX0602")), "{refused}");
+            expected += 1;
+            assert_eq!(counted().await, expected, "{body}");
+        }
+    }
+    client.post("/api/v1/extract", text()).await;
+    assert_eq!(counted().await, expected);
+}
+
+/// Proves X-1: of two requests that collide in the formula, each is told its own key, with and
+/// without progress.
+#[tokio::test]
+async fn a_colliding_request_is_told_the_key_that_its_result_is_under() {
+    let client = kept().await;
+    let streaming = client.clone().with("accept", "text/event-stream");
+    let key = async |client: &Client, model: &str| {
+        let mut request = text();
+        request["extractionParams"] = json!({ "llmModel": model });
+        let request = request.to_string();
+        let response = client.send(&Method::POST, "/api/v1/extract", Some(&request)).await;
+        let key = response.headers()["x-idempotency-key"].to_str().unwrap().to_owned();
+        response.into_body().collect().await.expect("a body");
+        key
+    };
+    let (one, two) = ("m-4f5644535ddaa37d", "m-72e302aa6115329c");
+    let first = key(&client, one).await;
+    let second = key(&streaming, two).await;
+    assert_ne!(first, second, "they collide");
+    assert_eq!(key(&client, two).await, second);
+    assert_eq!(key(&streaming, two).await, second);
+    assert_eq!(key(&streaming, one).await, first);
+}
+
+/// Proves X-5 and X-9: an answer whose entities were all discarded says so, and is not cached.
+#[tokio::test]
+async fn an_answer_whose_entities_were_all_discarded_is_not_cached() {
+    let entity = |class: &str, quote: &str| json!({ "class": format!("{IRI}#{class}"), "name": quote, "quote": quote, "occurrence": 1 });
+    let answer =
+        |entities: [Value; 2]| Play::Completes(json!({ "entities": entities }).to_string());
+    let wrong = || answer([entity("Lake", "Danube"), entity("City", "Prague")]);
+    let right = answer([entity("River", "Danube"), entity("City", "Vienna")]);
+    let relations = Play::Completes(json!({ "relations": [] }).to_string());
+    let standin = StandIn::playing([wrong(), wrong(), right, relations]).await;
+    let settings = hapax_extract::openai::Settings::new(standin.base(), "m-1");
+    let extractor = Arc::new(OpenAi::new(settings).expect("good settings"));
+    let client = keeping(read_by(Hapax::builder().in_memory(), extractor)).await;
+    let (status, empty) = client.post("/api/v1/extract", text()).await;
+    assert_eq!((status, &empty["cacheHit"]), (200, &json!(false)), "{empty}");
+    assert_eq!((&empty["entities"], &empty["relations"]), (&json!([]), &json!([])));
+    let says = empty["warnings"][0].as_str().unwrap_or_default();
+    assert!(says.contains("2 entities") && says.contains("not cached"), "{empty}");
+    let metadata = &empty["metadata"];
+    assert_eq!((&metadata["discarded"], &metadata["calls"]), (&json!(2), &json!(2)));
+    let (_, stats) = client.get("/api/v1/cache").await;
+    assert_eq!((&stats["totalCachedResults"], &stats["cachedChunks"]), (&json!(0), &json!(0)));
+    let (_, full) = client.post("/api/v1/extract", text()).await;
+    assert_eq!((&full["cacheHit"], full.get("warnings")), (&json!(false), None), "{full}");
+    assert_eq!(full["entities"].as_array().map(Vec::len), Some(2));
+    let (_, again) = client.post("/api/v1/extract", text()).await;
+    assert_eq!((&again["cacheHit"], standin.calls()), (&json!(true), 4));
 }
 
 /// Proves X-7: an ontology is read in several formats, shown, changed, and removed with its results.
