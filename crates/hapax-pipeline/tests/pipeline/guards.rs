@@ -161,7 +161,7 @@ mod cases {
         assert_eq!(count.get(), 2);
     }
 
-    /// Proves P-9: however often an operation is tried, it fails once. If its last attempt succeeds,
+    /// Proves P-9, P-21: however often an operation is tried, it fails once. If its last attempt succeeds,
     /// it did not fail.
     pub(super) async fn the_error_budget_counts_operations_and_not_attempts(ledger: Arc<Ledger>) {
         let slo = Some(Slo { window_ms: 3_600_000, objective_ppm: 900_000 });
@@ -192,7 +192,7 @@ mod cases {
         assert_eq!(count.get(), 1);
     }
 
-    /// Proves P-7 and P-16: a caller that forgot an argument gives it. A reviewer has nothing to
+    /// Proves P-7, P-16, P-21: a caller that forgot an argument gives it. A reviewer has nothing to
     /// decide, so no review is opened, and the next call needs no approval.
     pub(super) async fn a_missing_argument_opens_no_review(ledger: Arc<Ledger>) {
         let masked = Dataset { masked: Some(5), review: true, ..Dataset::default() };
