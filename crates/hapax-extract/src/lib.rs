@@ -18,6 +18,7 @@ pub mod openai;
 mod params;
 pub mod rdf;
 mod resolve;
+mod result;
 mod scope;
 mod sentence;
 mod service;

@@ -3,13 +3,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use hapax::json::Json;
 use hapax::result_index::{AccessKind, CacheStats, Evict};
 use hapax::{Done, Failure, Hapax, How, Key, Name, Safety, State, StoreError};
 use hapax_core::outcome::{Cause, DEFAULT_KEEP_LIMIT, Outcome};
-use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -22,6 +21,7 @@ use crate::meters::Meters;
 use crate::ontologies::{Known, Ontologies};
 use crate::ontology::limits;
 use crate::params::Params;
+use crate::result::{age_ms, body, noted_of};
 use crate::shadow::Shadow;
 use crate::workflow::{ExtractionUsage, Job, Progress, Read, panicked};
 
@@ -111,29 +111,6 @@ impl Extracted {
     pub fn is_hit(&self) -> bool {
         self.how == How::Replayed
     }
-}
-
-/// A result as it is recorded.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StoredResult<'a> {
-    computed_at: &'a str,
-    #[serde(flatten)]
-    graph: &'a Graph,
-    metadata: Metadata<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
-    extractor: &'a str,
-    ontology_version: &'a str,
-    computed_at: &'a str,
-    /// The model that was asked, if one was.
-    model: Option<&'a str>,
-    temperature: serde_json::Value,
-    #[serde(flatten)]
-    spent: ExtractionUsage,
 }
 
 /// Extraction in a namespace of a ledger. Cheap to clone.
@@ -285,7 +262,7 @@ impl Extract {
                 Err(error) if shared.ontologies.is_stored(&self.hapax, &known).await? => {
                     if let Some(spent) = discarded(&error) {
                         let read = Read { spent, ..Read::default() };
-                        let body = body(shared, &params, &known, &read)
+                        let body = body(shared.made_by(), &params, &known, &read)
                             .map_err(|error| Error::Hopeless(error.to_string()))?;
                         let done = Done { outcome: Outcome::from(body), how: How::Executed };
                         let key = self.key_of(&identity).await?;
@@ -530,6 +507,11 @@ pub struct MaintenanceReport {
 }
 
 impl Shared {
+    /// The extractor, and the model that it asks unless a request names another.
+    fn made_by(&self) -> (&str, Option<&str>) {
+        (&self.identity, self.extractor.model())
+    }
+
     pub(crate) fn bill(&self) -> Bill {
         self.extractor.bill()
     }
@@ -580,7 +562,7 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
     if read.spent.discarded > 0 && read.graph.entities.is_empty() {
         return Err(Failure::not_done(read.spent.discarded_reason()));
     }
-    let body = body(&job.shared, &job.params, &job.known, &read)
+    let body = body(job.shared.made_by(), &job.params, &job.known, &read)
         .map_err(|error| Failure::not_done(error.to_string()))?;
     match body.len() {
         size if size > DEFAULT_KEEP_LIMIT => {
@@ -591,47 +573,12 @@ async fn read(job: &Arc<Job>) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// A result, serialized.
-fn body(
-    shared: &Shared,
-    params: &Params,
-    known: &Known,
-    read: &Read,
-) -> Result<Vec<u8>, serde_json::Error> {
-    let computed_at = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
-    // A whole number is written as JavaScript writes it.
-    let temperature = match params.temperature {
-        whole if whole.fract() == 0.0 => (whole as i64).into(),
-        other => other.into(),
-    };
-    serde_json::to_vec(&StoredResult {
-        computed_at: &computed_at,
-        graph: &read.graph,
-        metadata: Metadata {
-            extractor: &shared.identity,
-            ontology_version: &known.version,
-            computed_at: &computed_at,
-            model: params.model.as_deref().or_else(|| shared.extractor.model()),
-            temperature,
-            spent: read.spent,
-        },
-    })
-}
-
 /// The use of an extraction of whose entities all were discarded.
 fn discarded(error: &hapax::Error) -> Option<ExtractionUsage> {
     match error {
         hapax::Error::Failed { reason } => ExtractionUsage::of_discarded(reason),
         _ => None,
     }
-}
-
-/// The age of a result, by the time that stands at its beginning.
-fn age_ms(done: &Done) -> Option<u64> {
-    let body = done.body()?.strip_prefix(b"{\"computedAt\":\"")?;
-    let at = std::str::from_utf8(body.get(..24)?).ok()?;
-    let at = humantime::parse_rfc3339(at).ok()?;
-    Some(SystemTime::now().duration_since(at).map_or(0, |age| age.as_millis() as u64))
 }
 
 /// The note in the journal beside a grant.
@@ -644,19 +591,6 @@ fn about(request: &ExtractionRequest, identity: &Identity, known: &Known) -> Str
         "textHash": components.text_hash,
         "extractionParamsHash": components.params_hash,
         "requestId": request.request_id,
-    })
-    .to_string()
-}
-
-/// The note in the journal beside a success: the result's metadata.
-fn noted_of(body: &[u8]) -> String {
-    let json: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let count = |name: &str| json[name].as_array().map_or(0, Vec::len);
-    serde_json::json!({
-        "kind": "extraction.v1",
-        "entities": count("entities"),
-        "relations": count("relations"),
-        "metadata": json["metadata"],
     })
     .to_string()
 }
