@@ -75,7 +75,11 @@ impl Fetch {
         }
         self.begun_at = now;
         if requests.is_empty() && refills.is_empty() {
-            return self.slow_down();
+            // A full queue that is being sent has room again soon.
+            return match queues.iter().any(|queue| queue.in_flight() > 0) {
+                true => self.pause = SHORTEST,
+                false => self.slow_down(),
+            };
         }
         self.count += 1;
         self.after_request = answered;
