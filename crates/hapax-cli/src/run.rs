@@ -272,6 +272,8 @@ async fn conclude(
                 .next(format!("Look at it: {}", command(["effects", "show", &holder.to_string()]))))
         }
         error @ Error::Unrecorded { .. } => Err(unrecorded(error, ended)),
+        error @ (Error::Refused { .. } | Error::Fenced(_)) => Err(Failed::from(error)
+            .next(format!("See the record and its history: {}", hint::show(name)))),
         error => Err(error.into()),
     }
 }

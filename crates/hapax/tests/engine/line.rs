@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hapax::{Error, Failure, Hapax, How, MemoryStore, StateName};
+use hapax::{Error, Failure, Hapax, How, MemoryStore, StateName, WorkResult};
 use hapax_core::lease::LeaseId;
 use hapax_store::{Job, Reading, Store, StoreError, call, command};
 use tokio::sync::Notify;
@@ -101,12 +101,14 @@ async fn a_dropped_call_is_reported_until_the_store_answers() {
     becomes(&hapax, 1, StateName::Indeterminate).await;
 }
 
-/// Proves K-5: an outcome that cannot be recorded for long is recorded later, although its caller got an error.
+/// Proves K-5, K-24: an outcome that cannot be recorded for long is recorded later, although its caller got
+/// an error, which says that the work ran.
 #[tokio::test(start_paused = true)]
 async fn an_outcome_is_recorded_after_its_caller_gave_up() {
     let (line, hapax) = Line::new(SettleFault::Lost(u32::MAX));
     let answer = hapax.effect(key(1)).run(|_| async { ok("done") }).await;
-    assert!(matches!(answer, Err(Error::Store(_))), "{answer:?}");
+    let ran = |result: &WorkResult| *result == WorkResult::Succeeded;
+    assert!(matches!(&answer, Err(Error::Unrecorded { result, .. }) if ran(result)), "{answer:?}");
     assert_eq!(state(&hapax, 1).await, Some(StateName::Running));
     *line.fault.lock().unwrap() = SettleFault::None;
     becomes(&hapax, 1, StateName::Succeeded).await;
