@@ -184,7 +184,7 @@ fn a_roll_back_undoes_once_and_only_what_stands() {
     restore(&pointer).exits(73).says("its review is pending");
     let review = opened["review"].as_str().expect("a review");
     shop.hapax(&["reviews", "approve", review, "--note", "go on"]).exits(0);
-    assert_eq!(listed(), [index.clone()]);
+    assert_eq!(listed(), std::slice::from_ref(&index));
     restore_as(&pointer, "sha256:00").exits(65).says(sum);
     restore(&first).exits(65).says("an attempt that is over");
     assert!(shop.dir.path("out.txt").exists(), "what a later attempt made stays");
