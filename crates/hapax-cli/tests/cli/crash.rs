@@ -364,3 +364,24 @@ fn end(child: &mut Child) {
     child.kill().expect("killed");
     child.wait().expect("gone");
 }
+
+/// A hint names the ledger and the namespace, and a shell that gets it pasted runs nothing else.
+#[test]
+fn a_hint_that_is_pasted_decides() {
+    let dir = LedgerDir::new();
+    let ledger = ["--db", "my ledger.db", "--namespace", "shop"];
+    let run = ["run", "-k", "a`touch x`$(touch x)'", "--", "sh", "-c", "kill -9 $$"];
+    let ran = dir.hapax(&[&ledger[..], &run].concat()).exits(78);
+    let hints: Vec<&str> =
+        ran.err.lines().map(str::trim).filter(|line| line.starts_with("hapax ")).collect();
+    assert_eq!(hints.len(), 3, "one for each decision: {ran:?}");
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_hapax"));
+    let path = format!("{}:/usr/bin:/bin", program.parent().expect("a directory").display());
+    let pasted = Command::new("/bin/sh")
+        .args(["-c", hints[2]])
+        .env("PATH", path)
+        .current_dir(dir.path(""))
+        .output();
+    Ran::from(pasted.expect("sh runs")).exits(0).shows("is now skipped");
+    assert!(!dir.path("x").exists(), "part of the key was run");
+}
