@@ -191,7 +191,7 @@ impl From<Error> for Failed {
     }
 }
 
-/// What follows when work ran and its outcome could not be recorded.
+/// The next step when work ran and its outcome could not be recorded.
 fn unrecorded(attempt: &str, kept: Option<&Path>) -> String {
     let look = command(["effects", "list"]);
     match kept {

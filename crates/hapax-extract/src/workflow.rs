@@ -105,7 +105,7 @@ pub struct ExtractionUsage {
 }
 
 /// The prefix of a recorded failure that is no error: the extractor answered, and every entity in
-/// its answer was discarded. What it took follows, so that every waiting request learns of it, in
+/// its answer was discarded. Its usage follows, so that every waiting request learns of it, in
 /// other processes too.
 const DISCARDED: &str = "every entity was discarded: ";
 

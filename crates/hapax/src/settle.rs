@@ -141,7 +141,8 @@ pub(crate) async fn settle(
     Err(NotRecorded { error, kept })
 }
 
-/// Sends a report once, and waits for the answer until the deadline. What was sent may still be carried out.
+/// Sends a report once, and waits for the answer until the deadline. After that the
+/// report may still be carried out.
 /// A report that is not answered soon is kept in a file.
 async fn ask(
     inner: &Inner,

@@ -140,7 +140,7 @@ pub(crate) struct Proxy {
     /// Tell clients apart by this header, which a gateway before the proxy has to set
     #[arg(long, value_name = "HEADER")]
     pub(crate) tenant_header: Option<String>,
-    /// What a caller is, who alone gets its answers: jwt:CLAIM, header:NAME, cookie:NAME,
+    /// Tell callers apart, who get no answers of each other: jwt:CLAIM, header:NAME, cookie:NAME,
     /// authorization or none; unless given, a key is refused with other credentials
     #[arg(long, value_parser = identity, value_name = "RULE")]
     pub(crate) identity: Option<Identity>,

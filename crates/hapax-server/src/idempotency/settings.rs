@@ -185,7 +185,7 @@ impl Settings {
         self
     }
 
-    /// What a caller is. A stored answer is given only to the caller it was made for.
+    /// The rule that tells callers apart. A stored answer is given only to the caller it was made for.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = identity;
         self
